@@ -104,8 +104,9 @@ export = command_of(
             Path | None,
             None,
             "Texts to try the model with, one per line; a tab stands before the second text of a "
-            "pair, and between a question and its context. By default some of the labelled data, "
-            "or general texts.",
+            "pair, and between a question and its context. Of a model that reads images, a name, "
+            "a tab, and the path of an image file beside this file. By default some of the "
+            "labelled data, or general texts.",
             f"{PREFIX}_EXAMPLES",
         ),
     ],

@@ -3,6 +3,7 @@
 import { session } from "./api/client.js";
 import { models } from "./api/models.js";
 import { parse, write } from "./maths/permalink.js";
+import { visible } from "./maths/visible.js";
 import { announce, fill, h } from "./parts/h.js";
 import { startLive } from "./parts/live_strip.js";
 import { Screen } from "./parts/screen.js";
@@ -13,9 +14,12 @@ let screen = null;
 
 /** Opens the screen of the address. */
 async function open() {
-  const { id, values } = parse(location.hash), entry = CATALOGUE.find((each) => each.id === id) ?? CATALOGUE.find((each) => models.of(each).length) ?? CATALOGUE.find((each) => !each.tasks.length);
+  const { id, values } = parse(location.hash), named = CATALOGUE.find((each) => each.id === id), isUnknown = id && !named;
+  const entry = named ?? CATALOGUE.find((each) => models.of(each).length) ?? CATALOGUE.find((each) => !each.tasks.length);
+  if (isUnknown) history.replaceState(null, "", write(entry.id, {}));
   screen?.close();
-  const opened = screen = new Screen(entry, values, main);
+  const opened = screen = new Screen(entry, named ? values : {}, main);
+  if (isUnknown) screen.head.after(h("p", { class: "notice", role: "alert" }, `The page has no screen ${visible(id)}, which the address named. This is another one.`));
   screen.onreplaced = (fresh) => { screen = fresh; };
   document.title = `${entry.title} · Attendant`;
   mark(entry.id);
@@ -64,24 +68,29 @@ function theme(name) {
 }
 
 let asking = null;
-/** One dialog for all calls that wait for a token. */
-session.ask = (text) => (asking ??= new Promise((resolve) => {
-  const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true });
+/** One dialog for all calls that wait for a token, or for the key of a header. */
+session.ask = (text, header) => (asking ??= new Promise((resolve) => {
+  const before = header ? session.keys[header] : session.token, input = h("input", { type: "password", id: "token", autocomplete: "off", required: true, pattern: " *[!-~]+ *", title: "Visible characters without spaces between them" });
   const end = (isGiven) => {
-    if (isGiven) session.token = input.value.trim();
+    if (isGiven && header) session.keys = { ...session.keys, [header]: input.value.trim() };
+    else if (isGiven) session.token = input.value.trim();
     asking = null;
     dialog.remove();
     resolve(isGiven);
   };
   const dialog = h("dialog", { "aria-labelledby": "token-title", oncancel: () => end(false) }, h("form", { class: "stack", onsubmit: (event) => { event.preventDefault(); end(true); } },
-    h("h2", { id: "token-title" }, "This server asks for a token"), h("p", { class: "soft" }, session.token ? `The server says: ${text}.` : "It is kept for this tab only, until the tab is closed."),
-    h("div", { class: "field" }, h("label", { htmlFor: "token" }, "Bearer token"), input), h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Use token"), h("button", { onclick: () => end(false) }, "Cancel"))));
+    h("h2", { id: "token-title" }, header ? "This call needs a key" : "This server asks for a token"), h("p", { class: "soft" }, before ? (header ? "The server does not take the key that was given." : `The server says: ${text}.`) : "It is kept for this tab only, until the tab is closed."),
+    h("div", { class: "field" }, h("label", { htmlFor: "token" }, header ? `Key for the header ${header}` : "Bearer token"), input), h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, header ? "Use key" : "Use token"), h("button", { onclick: () => end(false) }, "Cancel"))));
   document.body.append(dialog);
   dialog.showModal();
 }));
 
 addEventListener("hashchange", open);
-addEventListener("keydown", (event) => screen?.key(event));
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !rail.matches(".open")) return screen?.key(event);
+  shut();
+  rail.querySelector(".menu").focus();
+});
 addEventListener("open-state", ({ detail }) => {
   history.replaceState(null, "", write(detail.id, detail.values));
   open();

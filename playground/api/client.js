@@ -2,11 +2,14 @@
 
 import { EventReader } from "../maths/sse.js";
 
-const TOKEN = "attendant-token";
+const TOKEN = "attendant-token", KEYS = "attendant-keys";
 export const session = {
   get token() { return sessionStorage.getItem(TOKEN) ?? ""; },
   set token(value) { value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN); },
-  /** Asks for a token after a 401; gives whether there is another one. Set by the shell. @type {(text: string) => Promise<boolean>} */
+  /** Keys of restricted groups of calls, by their headers. @type {Record<string, string>} */
+  get keys() { return JSON.parse(sessionStorage.getItem(KEYS) ?? "{}"); },
+  set keys(value) { sessionStorage.setItem(KEYS, JSON.stringify(value)); },
+  /** Asks for a token after a 401, for the key of a header after a 403; gives whether there is another one. Set by the shell. @type {(text: string, header?: string) => Promise<boolean>} */
   ask: async () => false,
 };
 
@@ -32,7 +35,7 @@ export async function request(path, { method, body, signal, headers = {}, asks =
   const isRaw = body instanceof Uint8Array || body instanceof Blob || body instanceof ArrayBuffer;
   const sent = body === undefined ? undefined : isRaw ? body : JSON.stringify(body);
   for (;;) {
-    const own = { ...headers, ...(session.token && { authorization: `Bearer ${session.token}` }), ...(body !== undefined && !isRaw && { "content-type": "application/json" }) };
+    const own = { ...headers, ...session.keys, ...(session.token && { authorization: `Bearer ${session.token}` }), ...(body !== undefined && !isRaw && { "content-type": "application/json" }) };
     let response;
     try {
       response = await fetch(addressOf(path), { method: method ?? (sent === undefined ? "GET" : "POST"), body: sent, signal, headers: own, credentials: "omit" });
@@ -42,7 +45,8 @@ export async function request(path, { method, body, signal, headers = {}, asks =
     }
     if (response.ok) return response;
     const error = errorOf(await response.text(), response.status);
-    if (response.status !== 401 || !asks || !(await session.ask(error.message))) throw error;
+    const header = response.status === 403 ? error.message.match(/expecting header '([^']+)'/)?.[1] : undefined;
+    if (!asks || (response.status !== 401 && !header) || !(await session.ask(error.message, header))) throw error;
   }
 }
 
@@ -77,6 +81,7 @@ export async function* events(path, { headers, ...options }) {
 function errorOf(text, status) {
   let error, field;
   try { ({ error, field } = JSON.parse(text)); } catch { /* no JSON: the text is the message */ }
-  if (typeof error === "object" && error) return new ApiError(status, error.message, error.param);
-  return new ApiError(status, error ?? (text || `The server answered with status ${status}.`), field);
+  const { message = error, param = field } = typeof error === "object" && error ? error : {};
+  // No screen cuts texts.
+  return new ApiError(status, message?.replace(", or ask for truncation", "") ?? (text || `The server answered with status ${status}.`), param);
 }

@@ -9,11 +9,13 @@ class Models extends EventTarget {
   list = [];
   /** Whether the server has given its list; until then an empty one says nothing. */
   isKnown = false;
+  /** Texts that one request may have. */
+  mostTexts = 1;
 
-  /** Asks anew; an event "change" follows where another model is served than before. */
-  async refresh() {
-    const { models } = await json("api/ListModels", { body: {} }), before = JSON.stringify(this.isKnown && this.list);
-    [this.list, this.isKnown] = [models, true];
+  /** Asks anew; an event "change" follows where another model is served than before. @param {{asks?: boolean}} [options] of the call */
+  async refresh(options) {
+    const { models, max_texts: most } = await json("api/ListModels", { body: {}, ...options }), before = JSON.stringify(this.isKnown && this.list);
+    [this.list, this.mostTexts, this.isKnown] = [models, most, true];
     if (before !== JSON.stringify(models)) this.dispatchEvent(new Event("change"));
   }
 
@@ -26,3 +28,11 @@ class Models extends EventTarget {
 }
 
 export const models = new Models();
+
+/** The results of as many calls as the lists need. @param {Record<string, any[]>} lists of one length @param {(part: Record<string, any[]>) => Promise<{results: any[]}>} call @returns {Promise<any[]>} */
+export async function inParts(lists, call) {
+  const all = [], most = models.mostTexts;
+  do all.push(...(await call(Object.fromEntries(Object.entries(lists).map(([name, values]) => [name, values.slice(all.length, all.length + most)])))).results);
+  while (all.length < Object.values(lists)[0].length);
+  return all;
+}

@@ -1,11 +1,4 @@
 // Text that is read on any colour.
 
-import { rgb } from "./colour.js";
-
-/** Colours' contrast is the difference of this. */
-const lightness = ([red, green, blue]) => Math.log(0.05 + 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2);
-/** That of two colours which is read best on another. @param {number[]} below @param {string[]} texts */
-export function legible(below, texts) {
-  const [one, other] = texts.map((text) => Math.abs(lightness(rgb(text)) - lightness(below)));
-  return texts[+(other > one)];
-}
+/** Black or white, of which one has a contrast of 4.5 at least. @param {number[]} below a colour */
+export const legible = (below) => (below.reduce((light, value, index) => light + [0.2126, 0.7152, 0.0722][index] * (value / 255) ** 2.2, 0) > 0.179 ? "#000" : "#fff");

@@ -5,6 +5,19 @@ import { announce, h } from "./h.js";
 import { palette } from "./palette.js";
 
 const STEP = SIDE / 14; // of the arrow keys
+const LINKED = 64; // pixels a side of an image that a link has
+
+/** A small image as the content of a PNG file, in base64. @param {ImageBitmap} image */
+function contentOf(image) {
+  const { width, height } = image;
+  if (Math.max(width, height) > LINKED) return "";
+  const canvas = h("canvas", { width, height });
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return canvas.toDataURL().split(",")[1];
+}
+
+/** @param {string} file in base64 @returns {Promise<ImageBitmap>} */
+const decoded = async (file) => createImageBitmap(new Blob([Uint8Array.from(atob(file), (each) => each.charCodeAt(0))]));
 
 /** Luma of pixels, as the server computes it. @param {Uint8ClampedArray} rgba */
 export const greys = (rgba) => Uint8ClampedArray.from({ length: rgba.length / 4 }, (_, at) => 0.299 * rgba[4 * at] + 0.587 * rgba[4 * at + 1] + 0.114 * rgba[4 * at + 2]);
@@ -16,7 +29,7 @@ export const greys = (rgba) => Uint8ClampedArray.from({ length: rgba.length / 4 
 export function drawingPad({ label, width, onchange }) {
   const canvas = h("canvas", { class: "pad", width: 2 * SIDE, height: 2 * SIDE, tabIndex: 0, role: "application", "aria-label": label, "aria-description": "Arrow keys move the pen, Space puts it down and lifts it, Backspace undoes, Delete clears." });
   const hidden = h("canvas", { width: SIDE, height: SIDE }).getContext("2d", { willReadFrequently: true }), shown = canvas.getContext("2d");
-  let strokes = [], image = null, pen = null, at = [SIDE / 2, SIDE / 2];
+  let strokes = [], image = null, file = "", pen = null, at = [SIDE / 2, SIDE / 2];
 
   /** The image whole, in the middle, and the strokes. */
   const paint = (context, colour, image) => {
@@ -47,7 +60,7 @@ export function drawingPad({ label, width, onchange }) {
     shown.strokeRect(at[0] - STEP / 2, at[1] - STEP / 2, STEP, STEP);
   };
   const set = (newStrokes, newImage = null, newPen = null) => {
-    [strokes, image, pen] = [newStrokes, newImage, newPen];
+    [strokes, image, pen, file] = [newStrokes, newImage, newPen, newImage ? contentOf(newImage) : ""];
     redraw();
     onchange();
   };
@@ -89,7 +102,13 @@ export function drawingPad({ label, width, onchange }) {
   const self = {
     name: "drawing", initial: [], canvas, redraw,
     get value() { return strokes; },
-    set value(given) { if (given.every?.((stroke) => stroke.every(Number.isFinite))) [strokes, image, pen] = [given, null, null]; },
+    set value(given) { if (given.every?.((stroke) => stroke.every(Number.isFinite))) [strokes, image, pen, file] = [given, null, null, ""]; },
+    /** The image that lies on the pad as another control, for links and examples: a file in base64; "" of none, and of a large one. */
+    laid: {
+      name: "image", initial: "",
+      get value() { return file; },
+      set value(given) { if (given) decoded(given).then((found) => self.lay(found), () => announce("The image cannot be read.")); },
+    },
     get image() { return image; },
     get isEmpty() { return !strokes.length && !image; },
     /** @param {ImageBitmap} given */

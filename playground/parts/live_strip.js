@@ -55,7 +55,7 @@ export async function poll() {
     draw(each.canvas, parts ?? each.history.values, parts?.length ?? SECONDS, colours);
   }
   text.textContent = `${now.is_ready ? "Ready" : "Not ready"} · ${now.version}`;
-  if (JSON.stringify(models.list.map(({ name, version }) => `${name}/${version}`).sort()) !== JSON.stringify(now.models)) models.refresh().catch(() => {});
+  if (JSON.stringify(models.list.map(({ name, version }) => `${name}/${version}`).sort()) !== JSON.stringify(now.models)) models.refresh({ asks: false }).catch(() => {});
 }
 
 /** Polls while the tab is seen and the strip neither paused nor hidden. */

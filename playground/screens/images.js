@@ -10,12 +10,13 @@ import { attention } from "./patch_attention.js";
 
 const BETWEEN_MS = 100; // runs while one draws
 const MOST_ROWS = 50; // of the table
-const SMALL = 64; // pixels a side; larger images are no drawings, and are not fitted
+const SMALL = 64; // pixels a side; larger images are no drawings, and are not fitted, nor are those of the model's own size
 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
-  const width = screen.number("pen", { label: "Pen width", min: 4, max: 60, value: 26, into: null });
+  const width = screen.number("pen", { label: "Pen width", min: 4, max: 60, value: 26, isIndex: true, into: null });
   const pad = screen.add(drawingPad({ label: "Drawing pad", width: () => width.value, onchange: () => screen.changed() }));
+  screen.add(pad.laid);
   const file = h("input", { type: "file", accept: "image/*", multiple: true, hidden: true, "aria-label": "Images to open", onchange: () => open(file.files) });
   const button = (label, onclick) => h("button", { type: "button", onclick }, label);
   screen.input.append(pad.canvas, h("div", { class: "row" }, button("Undo", pad.undo), button("Clear", pad.clear), button("Open", () => file.click()), button("Add to table", () => keep("drawing", pad.image)), file),
@@ -40,7 +41,7 @@ export default function build(screen) {
     const { image_width: columns, image_height: tall, image_channels: channels } = screen.model, canvas = h("canvas", { class: "pixels", role: "img", "aria-label": "What the model sees", width: columns, height: tall }), context = canvas.getContext("2d");
     const turned = (value) => (isInverted.value ? 255 - value : value), isGrey = !image || channels === 1;
     let pixels;
-    if (image && !(isGrey && isFitted.value && Math.max(columns, tall) <= SMALL)) {
+    if (image && !(isGrey && isFitted.value && Math.max(columns, tall) <= SMALL && (image.width !== columns || image.height !== tall))) {
       context.imageSmoothingQuality = "high";
       context.drawImage(image, 0, 0, columns, tall);
       pixels = context.getImageData(0, 0, columns, tall);
@@ -82,7 +83,8 @@ export default function build(screen) {
   });
 
   screen.onmodel = (model) => {
-    screen.presets = model.labels.join("") === "0123456789" ? DIGITS.map((points, digit) => ({ title: `A written ${digit}`, values: { drawing: [[26, ...points]] } })) : [];
+    const drawn = model.labels.join("") === "0123456789" ? DIGITS.map((points, digit) => ({ title: `A drawn ${digit}`, values: { drawing: [[26, ...points]] } })) : [];
+    screen.presets = [...drawn, ...model.examples.filter(({ image }) => image).map(({ text, image }) => ({ title: `Image: ${text}`, values: { image } }))];
     isFitted.element.hidden = Math.max(model.image_height, model.image_width) > SMALL;
     looked.element.hidden = true;
     setTimeout(() => screen.changed()); // with the permalink's values

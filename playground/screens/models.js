@@ -27,11 +27,12 @@ export default async function build(screen) {
       if (index.some(({ state }) => /LOADING$/.test(state))) timer = setTimeout(() => screen.element.isConnected && refresh(), 500);
       const rows = index.map(({ name, version, state, reason }) => {
         const model = models.list.find((each) => each.name === name && each.version === version), isReady = state === "READY", verb = isReady ? "Unload" : "Load";
-        return [h("button", { type: "button", class: "plain", "aria-pressed": String(name === chosen.value), onclick: () => choose(name) }, name), version, [WORDS[state || "UNAVAILABLE"] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model ? model.graph_device || "any" : "",
+        const id = index.filter((each) => each.name === name && each.version).length > 1 ? `${name}/${version}` : name;
+        return [h("button", { type: "button", class: "plain", "aria-pressed": String(id === chosen.value), data: { id }, onclick: () => choose(id) }, name), version, [WORDS[state || "UNAVAILABLE"] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model ? model.graph_device || "any" : "",
           h("button", { type: "button", class: "plain", "aria-label": `${verb} ${name}`, onclick: () => change(name, verb.toLowerCase()) }, verb)];
       });
       fill(list, rows.length ? table(["Model", "Version", "State", "Task", "Precision", "Device", ""], rows, { caption: "Models of the repository" }) : h("p", { class: "placeholder" }, "The repository has no models. attendant demo gpt --keep trains one and puts it there."));
-      if (!chosen.value && index.length) chosen.value = (index.find(({ state }) => state === "READY") ?? index[0]).name;
+      chosen.value ||= (index.find(({ state }) => state === "READY") ?? index[0])?.name ?? "";
     } catch (error) { screen.wrong(error); }
   }
 
@@ -44,25 +45,26 @@ export default async function build(screen) {
     await show();
   }
 
-  async function choose(name) {
-    chosen.value = name;
+  /** @param {string} id the model's name, and behind a slash the version where there are several */
+  async function choose(id) {
+    chosen.value = id;
     screen.changed();
-    for (const button of list.querySelectorAll("[aria-pressed]")) button.ariaPressed = String(button.textContent === name);
+    for (const button of list.querySelectorAll("[aria-pressed]")) button.ariaPressed = String(button.dataset.id === id);
     await show();
   }
 
   async function show() {
-    const name = chosen.value, path = `v2/models/${encodeURIComponent(name)}`;
+    const id = chosen.value, [name, version] = id.split("/"), path = `v2/models/${encodeURIComponent(name)}${version ? `/versions/${version}` : ""}`;
     if (!name) return;
     const parts = await Promise.all([path, `${path}/config`, `${path}/stats`].map((each) => json(each).catch(() => null)));
-    if (name !== chosen.value) return;
-    const [metadata, config, stats] = parts, model = models.list.find((each) => each.name === name);
-    if (!metadata) return fill(detail, h("h2", null, name), h("p", { class: "soft" }, "Not served now."));
+    if (id !== chosen.value) return;
+    const [metadata, config, stats] = parts, model = models.list.find((each) => each.name === name && (!version || each.version === version)), title = h("h2", null, version ? `${name}, version ${version}` : name);
+    if (!metadata) return fill(detail, title, h("p", { class: "soft" }, "Not served now."));
     const tensors = [...metadata.inputs.map((each) => ["input", each]), ...metadata.outputs.map((each) => ["output", each])].map(([kind, { name: tensor, datatype, shape }]) => [kind, tensor, datatype, `[${shape.join(", ")}]`]);
-    fill(detail, h("h2", null, name), tabs([
+    fill(detail, title, tabs([
       { label: "Overview", panel: h("div", { class: "stack" }, model && facts([["Task", model.task], ["Origin", model.origin], ["Tokens at most", model.max_tokens], ["Vocabulary", model.vocabulary_size], ["Layers", model.num_layers], ["Heads", model.num_heads], ["Rows of a batch", model.max_batch_size],
         ["Embedding", model.embedding_size && `${model.embedding_size} values, ${model.pooling}`], ["Layout", [model.layout, model.layout_reason].filter(Boolean).join(", ")], ["Labels", model.labels?.join(", ")]]), table(["", "Tensor", "Type", "Shape"], tensors, { caption: "Tensors" })) },
-      { label: "Console", panel: tensorConsole(screen, metadata, config, model) },
+      { label: "Console", panel: tensorConsole(screen, `${path}/infer`, metadata, config, model) },
       { label: "Statistics", panel: statistics(stats?.model_stats?.[0]) },
       { label: "Configuration", panel: code(config, "Configuration") },
     ], { label: name }));

@@ -1,5 +1,6 @@
 // Similarity: texts or pairs compared, words by analogy, one word in several sentences by layer.
 
+import { inParts } from "../api/models.js";
 import { css, scale } from "../maths/colour.js";
 import { fixed, percent, plural } from "../maths/numbers.js";
 import { clustered, cosine, dot, matrix, norm } from "../maths/vectors.js";
@@ -51,10 +52,10 @@ export default function build(screen) {
     line.bound(Math.max(1, lines.length));
     if (kind() !== "texts") draw = await others[kind()].run(tools, lines, line);
     else if (model.task === "pair-scoring") {
-      const { results } = await call("api/ScorePairs", { model: model.name, texts: lines.flatMap((text) => lines.map(() => text)), text_pairs: lines.flatMap(() => lines) });
+      const results = await inParts({ texts: lines.flatMap((text) => lines.map(() => text)), text_pairs: lines.flatMap(() => lines) }, (part) => call("api/ScorePairs", { model: model.name, ...part }));
       draw = () => show(lines, null, lines.map((_, row) => results.slice(row * lines.length, (row + 1) * lines.length).map(({ score }) => score)));
     } else {
-      const vectors = (await call("api/Embed", { model: model.name, texts: lines })).results.map(({ values }) => values);
+      const vectors = (await inParts({ texts: lines }, (part) => call("api/Embed", { model: model.name, ...part }))).map(({ values }) => values);
       draw = () => show(lines, vectors, matrix(vectors, measure.value === "dot" ? dot : cosine));
     }
     draw();
@@ -69,11 +70,12 @@ export default function build(screen) {
       screen.changed();
       screen.result.querySelector("[role=tabpanel]:not([hidden]) :is(button, canvas)")?.focus({ preventScroll: true });
     };
-    const ranked = all.map((label, index) => ({ label, index, value: alike[at][index], text: format(alike[at][index]) })).filter(({ index }) => index !== at).sort((a, b) => b.value - a.value);
-    const summary = ranked.length ? `The likest to line ${at + 1} is line ${ranked[0].index + 1}, ${ranked[0].text}.` : "";
+    const ranked = all.map((label, index) => ({ label, index, value: alike[at][index], text: `${label === all[at] ? "same text, " : ""}${format(alike[at][index])}` })).filter(({ index }) => index !== at).sort((a, b) => b.value - a.value);
+    const same = ranked.filter(({ label }) => label === all[at]).map(({ index }) => index + 1).sort((a, b) => a - b), [next] = ranked.filter(({ label }) => label !== all[at]);
+    const summary = [same.length && `Line ${at + 1} stands again as line ${same.join(", ")}.`, next && `The likest${same.length ? " other text" : ""} to line ${at + 1} is line ${next.index + 1}, ${next.text}.`].filter(Boolean).join(" ");
     const panel = (label, ...children) => ({ label, panel: h("div", { class: "stack" }, children) });
     const pages = [
-      panel("Heat map", heatMap({ label: "How alike the texts are", values: order.flatMap((row) => order.map((column) => alike[row][column])), rows: order.map((index) => `${index + 1} ${all[index]}`), columns: order.map((index) => String(index + 1)), isSigned: !!vectors, most, format, written: vectors ? written : (value, ...colours) => written(value, ...colours, `${Math.round(100 * value)} %`), summary, cell: 44, onpick: (row) => pick(order[row]) })),
+      panel("Heat map", heatMap({ label: "How alike the texts are", values: order.flatMap((row) => order.map((column) => alike[row][column])), rows: order.map((index) => `${index + 1} ${all[index]}`), columns: order.map((index) => String(index + 1)), isSigned: !!vectors, most, format, written: vectors ? written : (value, below) => written(value, below, `${Math.round(100 * value)} %`), summary, cell: 44, onpick: (row) => pick(order[row]) })),
       panel("Ranking", h("p", null, h("span", { class: "soft" }, "Likest to "), visible(all[at])), bars(ranked, { most, onpick: ({ index }) => pick(index), label: summary })),
       ...(vectors ? [panel("Map", mapOf(all, vectors, (index) => index === at, pick)), panel("Vector", h("p", null, visible(all[at])), ...stripe(vectors[at]))] : []),
     ];

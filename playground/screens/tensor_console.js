@@ -1,6 +1,7 @@
 // A form made from a model's metadata, which sends any tensors, as JSON or in binary.
 
 import { ApiError, request } from "../api/client.js";
+import { plural } from "../maths/numbers.js";
 import { pack, unpack } from "../maths/tensors.js";
 import * as controls from "../parts/controls.js";
 import { fill, h } from "../parts/h.js";
@@ -9,8 +10,8 @@ import { table } from "../parts/shapes.js";
 
 const MOST_SHOWN = 512, MOST_SIDE = 128;
 
-/** @param {import("../parts/screen.js").Screen} screen */
-export function tensorConsole(screen, metadata, config, model) {
+/** @param {import("../parts/screen.js").Screen} screen @param {string} path that takes the tensors */
+export function tensorConsole(screen, path, metadata, config, model) {
   const isOptional = (name) => config?.input?.find((input) => input.name === name)?.optional, result = h("div", { class: "stack" });
   const inputs = metadata.inputs.map(({ name, datatype, shape }) => {
     const title = `${name} (${datatype}${isOptional(name) ? ", optional" : ""})`, isText = datatype === "BYTES" && !isOptional(name);
@@ -19,24 +20,41 @@ export function tensorConsole(screen, metadata, config, model) {
   });
   const form = controls.choice(`form`, { label: "Form", options: ["JSON", "binary"], value: "JSON" });
 
-  function body() {
-    const read = ({ name, datatype, shape, data }) => {
-      try {
-        return { name, datatype, shape: shape.value.split(",").map((size) => Number(size.trim())), data: JSON.parse(data.value).flat(Infinity) };
-      } catch {
-        data.error("Expected a list as JSON has it.");
-        throw new ApiError(400, `The data of ${name} is no list.`);
-      }
-    };
-    return { inputs: inputs.filter(({ data }) => data.value.trim()).map(read) };
+  /** Says at a field of an input what is wrong there. @returns {ApiError} for the whole form */
+  function fault(input, field, text) {
+    input[field].error(text);
+    input[field].focus();
+    return new ApiError(400, `${input.name} is not as the model takes it.`);
   }
 
-  async function send({ signal, call }) {
-    const path = `v2/models/${encodeURIComponent(metadata.name)}/infer`;
+  function read(input) {
+    const { name, datatype } = input, shape = input.shape.value.split(",").map((size) => (size.trim() ? Number(size) : NaN));
+    let data;
+    try {
+      data = JSON.parse(input.data.value).flat(Infinity);
+    } catch { throw fault(input, "data", "Expected a list as JSON has it."); }
+    if (!shape.every((size) => Number.isInteger(size) && size >= 0)) throw fault(input, "shape", "Expected whole numbers with commas between them.");
+    const room = shape.reduce((product, size) => product * size, 1);
+    if (room !== data.length) throw fault(input, "shape", `The shape has room for ${plural(room, "value")}, and the data ${data.length === 1 ? "is" : "are"} ${data.length}.`);
+    return { name, datatype, shape, data };
+  }
+
+  async function send(tools) {
+    for (const { shape, data } of inputs) [shape, data].forEach((field) => field.error(""));
+    const body = { inputs: inputs.filter(({ data }) => data.value.trim()).map(read) };
+    try {
+      await infer(tools, body);
+    } catch (error) {
+      const about = inputs.find(({ name }) => error.message.includes(`'${name}'`));
+      throw about ? fault(about, /shape|dimension/.test(error.message) ? "shape" : "data", error.message.replace(/^\[request id: .*?\] | NOTE: .*/g, "")) : error;
+    }
+  }
+
+  async function infer({ signal, call }, body) {
     let answer;
-    if (form.value === "JSON") answer = await call(path, body());
+    if (form.value === "JSON") answer = await call(path, body);
     else {
-      const { body: bytes, length } = pack(body()), response = await request(path, { body: bytes, signal, headers: { "inference-header-content-length": String(length) } });
+      const { body: bytes, length } = pack(body), response = await request(path, { body: bytes, signal, headers: { "inference-header-content-length": String(length) } });
       answer = unpack(new Uint8Array(await response.arrayBuffer()), Number(response.headers.get("inference-header-content-length")));
     }
     fill(result, answer.outputs.map(output));

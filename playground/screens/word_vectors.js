@@ -1,6 +1,7 @@
 // Parts of the screen of similarity: words by analogy, and one word in several sentences, layer by layer.
 
 import { ApiError } from "../api/client.js";
+import { inParts, models } from "../api/models.js";
 import { legible } from "../maths/contrast.js";
 import { fixed, percent } from "../maths/numbers.js";
 import { fromUtf16 } from "../maths/offsets.js";
@@ -10,10 +11,10 @@ import { heatMap } from "../parts/heat_map.js";
 import { scatter } from "../parts/scatter.js";
 import { bars } from "../parts/shapes.js";
 
-const PER_CALL = 1000; // words
+const PER_CALL = 1000; // words, where the server takes as many
 
 /** What a heat map writes into its cells: two digits, and no sign of a zero. */
-export const written = (value, below, colours, text = fixed(Math.round(100 * value) / 100 + 0, 2)) => [text, legible(below, [colours.ink, colours["on-accent"]])];
+export const written = (value, below, text = fixed(Math.round(100 * value) / 100 + 0, 2)) => [text, legible(below)];
 
 /** Vectors in their first two principal components. @param {string[]} names @param {number[][]} vectors @param {(index: number) => boolean} isOn @param {(index: number) => void} [onpick] */
 export function mapOf(names, vectors, isOn, onpick) {
@@ -48,12 +49,14 @@ export function analogy(screen, into) {
       });
       if (!given.length) throw new ApiError(400, "Give a word.", "a");
       const texts = given.map(({ word }) => word), title = given.map(({ word, sign }, index) => `${sign < 0 ? " − " : index ? " + " : ""}${word}`).join("");
-      for (let at = 0; at < words.length; at += PER_CALL) {
-        const others = words.slice(at, at + PER_CALL), { rows } = await call("api/Similarity", { model: model.name, texts, others });
+      const perCall = Math.min(PER_CALL, models.mostTexts - texts.length);
+      if (perCall < 1) throw new ApiError(400, `The server takes ${models.mostTexts} texts in one request; this needs ${texts.length + 1}: --max-texts sets it.`);
+      for (let at = 0; at < words.length; at += perCall) {
+        const others = words.slice(at, at + perCall), { rows } = await call("api/Similarity", { model: model.name, texts, others });
         others.forEach((label, index) => scores.push({ label, value: given.reduce((sum, { sign }, row) => sum + sign * rows[row].values[index], 0) }));
       }
       const best = scores.filter(({ label }) => !texts.includes(label)).sort((a, b) => b.value - a.value).slice(0, count.value);
-      const names = [...texts, ...best.map(({ label }) => label)], { results } = await call("api/Embed", { model: model.name, texts: names });
+      const names = [...texts, ...best.map(({ label }) => label)], results = await inParts({ texts: names }, (part) => call("api/Embed", { model: model.name, ...part }));
       return () => fill(screen.result, h("h2", null, `Nearest to ${title}`), bars(best.map((each) => ({ ...each, text: fixed(each.value) })), { label: `Nearest to ${title}`, onpick: ({ label }) => screen.show({ values: { a: label, b: "", c: "" } }) }),
         h("p", { class: "soft small" }, `${given.length > 1 ? "Sums of cosines" : "Cosines"}; ${words.length} words were compared.`), mapOf(names, results.map(({ values }) => values), (index) => index < texts.length));
     },
@@ -84,7 +87,7 @@ export function inContext(screen, into) {
       const text = word.value.trim(), places = texts.map((each) => text && placeOf(text, each)), layers = [], count = model.num_layers + 1;
       if (!places.every(Boolean)) throw new ApiError(400, text ? `Line ${places.indexOf(null) + 1} does not have the word “${text}”.` : "Give a word that all lines have.", "word");
       for (let at = 0; at < count; at++) {
-        const weights = Array.from({ length: count }, (_, index) => Number(index === at)), { results } = await call("api/ExtractFeatures", { model: model.name, texts, layers: "LAYERS_MIX", pooling: "POOLING_NONE", weights });
+        const weights = Array.from({ length: count }, (_, index) => Number(index === at)), results = await inParts({ texts }, (part) => call("api/ExtractFeatures", { model: model.name, ...part, layers: "LAYERS_MIX", pooling: "POOLING_NONE", weights }));
         layers.push(results.map(({ tokens, vectors }, row) => mean(vectors.filter((_, token) => tokens[token].start < places[row][1] && tokens[token].end > places[row][0]).map(({ values }) => values))));
       }
       const columns = layers.map((_, at) => (at ? `layer ${at}` : "embeddings"));

@@ -1,5 +1,6 @@
 """Sessions and manifests of made-up models, one or more for each task."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
-from service.contract.manifest import ImageInput, Manifest
+from service.contract.manifest import Example, ImageInput, Manifest
 from service.contract.tensors import Arrays, Signature
 from tests.fakes.sessions import FIRST_ID, PAD_ID, WORDS, FakeSession, spec, token_ids, write_model
 
@@ -139,8 +140,24 @@ def features_manifest(num_layers: int = NUM_LAYERS) -> Manifest:
 
 
 IMAGE_LABELS = ("dark", "bright", "neither")
+
+
+def file_of(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    content = BytesIO()
+    Image.fromarray(pixels).save(content, kind)
+    return content.getvalue()
+
+
+GREY = np.zeros((8, 8), np.uint8)
+WHITE = file_of(np.full((8, 8), 255, np.uint8))
 IMAGE_MANIFEST = Manifest(
-    "image-classification", "fp32", 17, 0, IMAGE_LABELS, image=ImageInput(8, 8, 1, (0.0,), (1.0,))
+    "image-classification",
+    "fp32",
+    17,
+    0,
+    IMAGE_LABELS,
+    image=ImageInput(8, 8, 1, (0.0,), (1.0,)),
+    examples=(Example("a blank", image=b64encode(WHITE).decode()),),
 )
 
 
@@ -176,15 +193,3 @@ def image_session(size: int = 8) -> FakeSession:
         return {"logits": np.stack([1 - bright, bright, np.zeros_like(bright)], axis=1)}
 
     return FakeSession(Signature((pixels,), (logits,)), compute)
-
-
-def file_of(pixels: np.ndarray, kind: str = "PNG") -> bytes:
-    content = BytesIO()
-    Image.fromarray(pixels).save(content, kind)
-    return content.getvalue()
-
-
-GREY = np.zeros((8, 8), np.uint8)
-
-
-WHITE = file_of(np.full((8, 8), 255, np.uint8))

@@ -162,6 +162,30 @@ async def test_attention_over_patches_is_the_servers_by_head_and_patch(tab: Open
     await expect(page.get_by_label("Head, from 0")).to_be_hidden()
 
 
+async def test_an_example_of_the_manifest_is_seen_as_it_is_and_is_in_the_link(tab: Opened) -> None:
+    """All of its pixels, though they would be scaled if it were fitted."""
+    page = await tab.open("#/images?model=light")
+    bodies = sent(page)
+    await page.get_by_label("Examples").select_option("Image: a blank")
+    before = await labels_shown(page)
+    assert (pixels_of(bodies[-1]["images"][0]) == 255).all()
+    await expect(page).to_have_url(re.compile("image="))
+    await page.reload()
+    assert await labels_shown(page) == before
+    await draw(page, (0.5, 0.2), (0.5, 0.8))
+    await expect(page).not_to_have_url(re.compile("image="))
+
+
+@pytest.mark.parametrize(("width", "drawn"), [("0", 4), ("1000", 60)])
+async def test_the_width_of_the_pen_is_within_its_bounds(
+    tab: Opened, width: str, drawn: int
+) -> None:
+    page = await tab.open("#/images?model=light")
+    await page.get_by_role("spinbutton", name="Pen width").fill(width)
+    await draw(page, (0.5, 0.2), (0.5, 0.8))
+    await expect(page).to_have_url(re.compile(rf"drawing=%5B%5B{drawn}%2C"))
+
+
 async def test_a_permalink_has_the_drawing(tab: Opened) -> None:
     page = await tab.open("#/images?model=light")
     await draw(page, (0.5, 0.2), (0.5, 0.8))

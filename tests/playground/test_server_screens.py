@@ -1,11 +1,14 @@
 """The models, the tensor console, and the description of the API."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Browser, Route, expect
 
-from tests.playground.browsers import Opened
+from tests.fakes.serving import serving, write_models
+from tests.playground.browsers import Opened, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETTINGS = {"model_control_mode": "explicit", "load_models": "*"}
@@ -66,6 +69,50 @@ async def test_a_state_that_passes_is_shown_until_it_has_passed(tab: Opened) -> 
     row = page.get_by_role("row").filter(has=page.get_by_role("button", name="mini", exact=True))
     await expect(row).to_contain_text("ready")
     assert answers > 1
+
+
+async def test_a_wrong_shape_is_told_at_its_field(tab: Opened) -> None:
+    """By the page where the data have not as many values, else by the server."""
+    page = await tab.open("#/models?name=simple")
+    await page.get_by_role("tab", name="Console").click()
+    for name in ("INPUT0", "INPUT1"):
+        await page.get_by_label(f"{name} (INT32)", exact=True).fill(json.dumps([1] * 16))
+    field = page.get_by_label("Shape of INPUT1")
+    for shape, text in (
+        ("1, 15", "The shape has room for 15 values, and the data are 16."),
+        ("a", "Expected whole numbers with commas between them."),
+        ("2, 8", "unexpected shape for input 'INPUT1' for model 'simple'."),
+    ):
+        await field.fill(shape)
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.get_by_text(text)).to_be_visible()
+        assert await field.get_attribute("aria-invalid") == "true"
+    tab.complaints.clear()  # the server's 400
+    await field.fill("1, 16")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.get_by_label("Values of OUTPUT0")).to_be_visible()
+    assert await field.get_attribute("aria-invalid") == "false"
+
+
+async def test_versions_are_shown_apart(browser: Browser, tmp_path: Path) -> None:
+    write_models(tmp_path)
+    shutil.copytree(tmp_path / "spam/1", tmp_path / "spam/2")
+    with (tmp_path / "spam/config.pbtxt").open("a", encoding="utf-8") as config:
+        config.write("\nversion_policy { all {} }\n")
+    async with (
+        serving(tmp_path, http_port=0) as served,
+        opened(browser, f"http://127.0.0.1:{served.app.http_port}/") as tab,
+    ):
+        page = await tab.open("#/models?name=spam/2")
+        await expect(page.get_by_role("heading", name="spam, version 2")).to_be_visible()
+        await page.get_by_role("button", name="spam", exact=True).first.click()
+        await expect(page.get_by_role("heading", name="spam, version 1")).to_be_visible()
+        sent = []
+        page.on("request", lambda request: sent.append(request.url))
+        await page.get_by_role("tab", name="Console").click()
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.get_by_label("Values of label")).to_be_visible()
+    assert any(url.endswith("v2/models/spam/versions/1/infer") for url in sent)
 
 
 async def test_a_model_is_unloaded_and_loaded(tab: Opened) -> None:

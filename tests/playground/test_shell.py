@@ -83,6 +83,10 @@ async def test_an_error_is_shown_at_its_control(tab: Opened) -> None:
     await text.fill("x" * 1_500)
     await page.keyboard.press("Control+Enter")
     await expect(page.get_by_role("alert").filter(has_text="1500")).to_be_visible()
+    await text.fill("win " * 30)
+    await page.keyboard.press("Control+Enter")
+    await expect(page.get_by_role("alert").filter(has_text=": shorten it")).to_be_visible()
+    await expect(page.get_by_text("ask for truncation")).to_have_count(0)
     tab.complaints.clear()  # the server's 400
     await text.fill("win")
     await tab.run()
@@ -133,6 +137,41 @@ async def test_the_menu_of_a_narrow_page_closes_behind_a_link(tab: Opened) -> No
         await expect(menu).to_have_attribute("aria-expanded", "false")
         await expect(page.get_by_role("link", name=name, exact=True)).to_be_hidden()
     await page.set_viewport_size({"width": 1280, "height": 860})
+
+
+async def test_escape_closes_the_menu_of_a_narrow_page(tab: Opened) -> None:
+    page = await tab.open("#/models")
+    await page.set_viewport_size({"width": 360, "height": 800})
+    menu = page.get_by_role("button", name="Menu")
+    await menu.click()
+    await page.keyboard.press("Escape")
+    await expect(menu).to_have_attribute("aria-expanded", "false")
+    await expect(menu).to_be_focused()
+    await expect(page.get_by_role("link", name="API", exact=True)).to_be_hidden()
+
+
+async def test_an_address_of_no_screen_is_said_and_left(tab: Opened) -> None:
+    page = await tab.open("#/no-such-screen?model=spam")
+    await expect(page.get_by_role("alert")).to_contain_text("The page has no screen no-such-screen")
+    assert "no-such-screen" not in page.url
+
+
+async def test_the_key_of_a_restricted_group_is_asked_for(browser: Browser, tmp_path: Path) -> None:
+    """A wrong one again; it stays out of addresses."""
+    settings = {"http_port": 0, "restricted_protocols": "statistics,model-repository:admin-key=abc"}
+    async with every_task(tmp_path, **settings) as served:
+        url = f"http://127.0.0.1:{served.app.http_port}/"
+        async with opened(browser, url) as tab:
+            page = await tab.open("#/models")
+            dialog = page.get_by_role("dialog", name="This call needs a key")
+            await dialog.get_by_label("Key for the header admin-key").fill("wrong")
+            await dialog.get_by_role("button", name="Use key").click()
+            await expect(dialog).to_contain_text("does not take the key")
+            await dialog.get_by_label("Key for the header admin-key").fill("abc")
+            await dialog.get_by_role("button", name="Use key").click()
+            await expect(page.get_by_role("region", name="Models of the repo")).to_be_visible()
+            assert "abc" not in page.url
+            tab.complaints[:] = [each for each in tab.complaints if "403" not in each]
 
 
 async def test_escape_stops_a_run_on_the_server(tab: Opened, server: Served) -> None:
