@@ -1,6 +1,7 @@
 // Classify: labels of a text with what each word contributes, or of many texts in a table.
 
 import { ApiError } from "../api/client.js";
+import { models } from "../api/models.js";
 import { fixed, percent } from "../maths/numbers.js";
 import { textsOf } from "../maths/pasted.js";
 import { visible } from "../maths/visible.js";
@@ -32,7 +33,7 @@ export default function build(screen) {
   screen.action(async ({ model, call }) => {
     const classify = async (texts) => {
       const results = [];
-      for (const part of batches(texts, MOST_TEXTS)) results.push(...(await call("api/Classify", { model: model.name, texts: part, all_scores: true, ...(second.value && mode.value === "one" && { text_pairs: part.map(() => second.value) }) })).results);
+      for (const part of batches(texts, Math.min(MOST_TEXTS, models.mostTexts))) results.push(...(await call("api/Classify", { model: model.name, texts: part, all_scores: true, ...(second.value && mode.value === "one" && { text_pairs: part.map(() => second.value) }) })).results);
       return results;
     };
     if (mode.value === "many") {

@@ -46,7 +46,7 @@ export function tensorConsole(screen, path, metadata, config, model) {
       await infer(tools, body);
     } catch (error) {
       const about = inputs.find(({ name }) => error.message.includes(`'${name}'`));
-      throw about ? fault(about, /shape|dimension/.test(error.message) ? "shape" : "data", error.message.replace(/^\[request id: .*?\] | NOTE: .*/g, "")) : error;
+      throw about ? fault(about, /shape|dimension|batch size/.test(error.message) ? "shape" : "data", error.message.replace(/^\[request id: .*?\] | NOTE: .*/g, "")) : error;
     }
   }
 

@@ -81,7 +81,8 @@ async def test_a_wrong_shape_is_told_at_its_field(tab: Opened) -> None:
     for shape, text in (
         ("1, 15", "The shape has room for 15 values, and the data are 16."),
         ("a", "Expected whole numbers with commas between them."),
-        ("2, 8", "unexpected shape for input 'INPUT1' for model 'simple'."),
+        ("1, 2, 8", "unexpected shape for input 'INPUT1' for model 'simple'."),
+        ("2, 8", "batch size does not match other inputs"),
     ):
         await field.fill(shape)
         await page.get_by_role("button", name="Send").click()
