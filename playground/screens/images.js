@@ -18,7 +18,7 @@ export default function build(screen) {
   const pad = screen.add(drawingPad({ label: "Drawing pad", width: () => width.value, onchange: () => screen.changed() }));
   screen.add(pad.laid);
   const file = h("input", { type: "file", accept: "image/*", multiple: true, hidden: true, "aria-label": "Images to open", onchange: () => open(file.files) });
-  const button = (label, onclick) => h("button", { type: "button", onclick }, label);
+  const button = (label, onclick) => h("button", { onclick }, label);
   screen.input.append(pad.canvas, h("div", { class: "row" }, button("Undo", pad.undo), button("Clear", pad.clear), button("Open", () => file.click()), button("Add to table", () => keep("drawing", pad.image)), file),
     h("p", { class: "small soft" }, "Images can be opened, dropped or pasted. Arrow keys move the pen, Space puts it down and lifts it."), width.element);
   const isFitted = screen.toggle("fit", { label: "Centre and scale as MNIST does", value: true }), isInverted = screen.toggle("invert", { label: "Invert light and dark" });
@@ -122,7 +122,7 @@ export default function build(screen) {
 
   function tabulate() {
     const head = ["Image", "Label", "Probability", "Second", "Probability"], cells = ({ labels: [best, second] }, write) => [best.label, write(best.score), ...(second ? [second.label, write(second.score)] : ["", ""])];
-    const empty = h("button", { type: "button", class: "plain", onclick: () => { rows = []; fill(kept); } }, "Empty the table");
+    const empty = h("button", { class: "plain", onclick: () => { rows = []; fill(kept); } }, "Empty the table");
     fill(kept, h("div", { class: "row spread" }, h("h2", null, plural(rows.length, "image")), h("span", { class: "row" }, empty, tableButtons("images", () => [head, ...rows.map((row) => [row.name, ...cells(row, Number)])]))),
       table(head, rows.map((row) => [h("span", { class: "row" }, row.canvas, row.name), ...cells(row, percent)]), { caption: "Labels of several images" }));
   }

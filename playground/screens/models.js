@@ -28,8 +28,8 @@ export default async function build(screen) {
       const rows = index.map(({ name, version, state, reason }) => {
         const model = models.list.find((each) => each.name === name && each.version === version), isReady = state === "READY", verb = isReady ? "Unload" : "Load";
         const id = index.filter((each) => each.name === name && each.version).length > 1 ? `${name}/${version}` : name;
-        return [h("button", { type: "button", class: "plain", "aria-pressed": String(id === chosen.value), data: { id }, onclick: () => choose(id) }, name), version, [WORDS[state || "UNAVAILABLE"] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model ? model.graph_device || "any" : "",
-          h("button", { type: "button", class: "plain", "aria-label": `${verb} ${name}`, onclick: () => change(name, verb.toLowerCase()) }, verb)];
+        return [h("button", { class: "plain", "aria-pressed": String(id === chosen.value), data: { id }, onclick: () => choose(id) }, name), version, [WORDS[state || "UNAVAILABLE"] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model ? model.graph_device || "any" : "",
+          h("button", { class: "plain", "aria-label": `${verb} ${name}`, onclick: () => change(name, verb.toLowerCase()) }, verb)];
       });
       fill(list, rows.length ? table(["Model", "Version", "State", "Task", "Precision", "Device", ""], rows, { caption: "Models of the repository" }) : h("p", { class: "placeholder" }, "The repository has no models. attendant demo gpt --keep trains one and puts it there."));
       chosen.value ||= (index.find(({ state }) => state === "READY") ?? index[0])?.name ?? "";
