@@ -102,7 +102,7 @@ def test_keys_at_places_that_no_sample_reached_are_within_their_bounds() -> None
 
 def test_export_measures_what_it_costs_and_the_server_serves_both_graphs(tmp_path: Path) -> None:
     """The calibration is shorter than the context; a slot takes a quarter of the memory."""
-    text = liked_text(tiny_llama(), num_windows=2)  # type: ignore[arg-type]
+    text = liked_text(tiny_llama(), num_windows=2)
     calibration = tuple(text[start : start + 9] for start in range(0, 72, 9))
     settings = ExportSettings(
         "tale",
