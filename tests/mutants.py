@@ -104,6 +104,7 @@ TESTS = (
     "runtime/test_special_texts",
     "runtime/test_token_bytes",
     "runtime/test_tokenizer",
+    "runtime/test_tokenizer_cost",
     "serving/tasks/test_answers",
     "serving/tasks/test_attention",
     "serving/tasks/test_entities",

@@ -65,6 +65,7 @@ def timed_rounds(
         pass  # stopped or failed, in the middle of a round
     finally:
         alarm.cancel()
+        alarm.join()  # its thread holds what `stopping` would end, and so the session
     return rounds
 
 
