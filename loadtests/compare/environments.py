@@ -80,7 +80,11 @@ class Environment:
         if not self.is_installed:
             return {}
         known: dict[str, str] = json.loads(self._stamp.read_text())
-        return {name: known.get(name, "?") for name in self.shown}
+        words = " ".join(self.pip).split()
+        built = dict(
+            word.split("==") for word in words if "==" in word
+        )  # from sources, by a script
+        return {name: known.get(name) or built[name] for name in self.shown}
 
 
 @dataclass(frozen=True, slots=True)

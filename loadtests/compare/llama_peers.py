@@ -16,8 +16,8 @@ from loadtests.compare.traffic import GENERATE
 
 INT4_GROUP = 64  # divides the sizes of both models, which OpenVINO's own 128 does not
 PRECISIONS = ("fp32", "int8", "int4-weights")
-# An int8 cache changes 14 % of the tokens of Qwen2.5's shape with random weights, and an export takes
-# at most 10.
+# An int8 cache changes 14 % of the tokens of random weights in this shape of Qwen2.5, and an export
+# takes at most 10.
 INT8_CACHE = (SMOLLM2,)
 
 

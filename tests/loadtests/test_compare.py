@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import loadtests.compare.__main__ as compare
-from loadtests.compare import panels, report
+from loadtests.compare import environments, panels, report
 from loadtests.compare.__main__ import CONTESTS, chosen_kinds, chosen_peers
 from loadtests.compare.agreement import logits_agree, tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_peer
@@ -208,8 +208,6 @@ def test_padding_is_on_the_right_and_masked() -> None:
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     """An environment whose installation fails."""
-    import loadtests.compare.environments as environments
-
     monkeypatch.setattr(environments, "BUILD", tmp_path)
     return Environment("broken", script="echo an error: no compiler; false", shown=("pip",))
 
@@ -225,6 +223,18 @@ def test_what_cannot_even_be_made_says_why(broken: Environment, tmp_path: Path) 
     (tmp_path / "venv").write_text("in the way")
     with pytest.raises(NotAvailable, match=r"(?i)error.*venv"):
         broken.install()
+
+
+def test_what_a_script_builds_has_the_version_that_pip_downloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "BUILD", tmp_path)
+    built = Environment(
+        "built", ("download engine==0.3.36 --dest sdist",), shown=("numpy", "engine")
+    )
+    (tmp_path / "venv" / "built").mkdir(parents=True)
+    (tmp_path / "venv" / "built" / "versions.json").write_text('{"numpy": "2.4.1"}')
+    assert built.versions() == {"numpy": "2.4.1", "engine": "0.3.36"}
 
 
 def test_a_peer_that_does_not_install_has_its_row_in_the_table_and_ends_no_run(
