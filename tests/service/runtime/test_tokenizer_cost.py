@@ -32,6 +32,12 @@ def splitting(pattern: str) -> Tokenizer:
     return tokenizer
 
 
+def table_of(*replacements: str) -> normalizers.Normalizer:
+    """A SentencePiece's table: the size of a trie, the trie, and texts that end with a zero."""
+    texts = "".join(f"{each}\0" for each in replacements)
+    return normalizers.Precompiled(b"\x04\0\0\0" + bytes(4) + texts.encode())
+
+
 def test_published_patterns_have_a_known_time_and_others_have_not() -> None:
     assert has_known_time(byte_tokenizer())
     assert has_known_time(sentencepiece_tokenizer())
@@ -54,6 +60,7 @@ def test_published_patterns_have_a_known_time_and_others_have_not() -> None:
             "normalizer",
             normalizers.Sequence([normalizers.Sequence([normalizers.Prepend("x" * 50)])]),
         ),
+        ("normalizer", table_of("a", "b" * 41)),
         ("decoder", decoders.Replace("a", "a" * 41)),
     ],
 )
@@ -67,6 +74,13 @@ def test_a_step_that_multiplies_texts_is_refused(tmp_path: Path, part: str, step
         LoadError, match=f"^tokenizer.json: its {part} may make a text .* at most 40"
     ):
         PromptTokenizer(path, 10, 10)
+
+
+def test_a_table_whose_longest_text_is_short_is_taken() -> None:
+    """Its texts together may be longer than what one character becomes."""
+    tokenizer = byte_tokenizer()
+    tokenizer.normalizer = table_of(*["b" * 40] * 3)
+    check_growth(tokenizer, "tokenizer.json")
 
 
 def test_a_table_has_no_place_for_an_id_that_a_file_made_up(tmp_path: Path) -> None:
