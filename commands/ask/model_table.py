@@ -84,4 +84,7 @@ def _gives(model: pb.Model) -> str:
         return ", ".join(model.labels)
     if model.embedding_size:
         return f"{model.embedding_size} values, {model.pooling}"
-    return "text" if model.task == "text-generation" else ""
+    if model.task != "text-generation":
+        return ""
+    defaults = ", ".join(f"{name} {value:g}" for name, value in model.sampling_defaults.items())
+    return f"text, by default with {defaults}" if defaults else "text"

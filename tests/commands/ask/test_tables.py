@@ -104,6 +104,14 @@ def test_the_table_of_models_shows_the_ratio_by_which_a_layout_was_chosen() -> N
     assert "fp16, padded (1.08 times as fast as packed)" in text
 
 
+def test_the_table_of_models_shows_what_a_models_own_defaults_sample_with() -> None:
+    model = pb.Model(name="chat", version="1", task="text-generation")
+    assert "│ text " in " ".join(lines_of(ModelTable(pb.ListModelsResponse(models=[model])), 200))
+    model.sampling_defaults.update({"temperature": 0.7, "top_k": 20.0})
+    shown = " ".join(lines_of(ModelTable(pb.ListModelsResponse(models=[model])), 200))
+    assert all(each in shown for each in ("text, by default with", "temperature 0.7", "top_k 20"))
+
+
 def test_a_long_word_of_an_answer_is_broken_and_not_cut() -> None:
     """As the tokens of languages without spaces are."""
     fill = reading_pb2.Fill(token="x" * 100, score=1.0)
