@@ -186,7 +186,6 @@ POLICY = (
     "contract/config_completion",
     "contract/config_checks",
     "contract/interface",
-    "contract/image_input",
     "contract/manifest",
     "contract/model_config",
     "contract/option_rules",
