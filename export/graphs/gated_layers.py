@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.networks.layers import GatedFeedForward
-from models.networks.llama import NO_ROPE, GroupedAttentionCore, Llama, Rope
+from models.networks.llama import NO_ROPE, GatedFeedForward, GroupedAttentionCore, Llama, Rope
 
 
 class RopeTables:
