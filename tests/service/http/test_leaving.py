@@ -40,7 +40,7 @@ async def _leave(served: Served, sent: bytes) -> None:
 
 @pytest.mark.parametrize("method", ["Generate", "GenerateUnary"])
 async def test_what_200_clients_left_behind_is_gone(served: Served, method: str) -> None:
-    """They ask for all that fits the context and hang up; then one is answered, on free slots."""
+    """They hang up while the first step of what they asked for runs: it is the last of them."""
     (decoder,) = served.decoders
     decoder.hold()
     sent = _post(f"/api/{method}", PROMPT | {"sampling_params": {"max_tokens": 40}}, *EVENTS)
@@ -48,13 +48,13 @@ async def test_what_200_clients_left_behind_is_gone(served: Served, method: str)
     leaving = asyncio.gather(*(_leave(served, sent) for _ in range(200)))
     await asyncio.to_thread(decoder.wait_for_runs, 1)
     await leaving
-    decoder.release()
     await eventually(lambda: _front(served).num_calls == 0)
+    decoder.release()
     await eventually(lambda: served.num_running("tale") + served.num_waiting("tale") == 0)
     num_runs = len(decoder.calls)
     answer = await within_patience(ask(served, "POST", "/api/GenerateUnary", PROMPT))
     assert answer.status == 200
-    assert num_runs < 200, "whole, what they asked for takes 1,000 runs"
+    assert num_runs <= 2, "whole, what they asked for takes 1,000 runs"
     assert served.app._admission.num_bytes == 0
     assert served.app._admission.num_inside == 0
     await eventually(lambda: len(asyncio.all_tasks()) <= num_tasks)
