@@ -34,8 +34,8 @@ from export.graphs.gated_layers import PackedFeedForward, RopeTables, grouped_op
 from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from models.networks.attention import MultiHeadAttention
 from models.networks.gpt import GPT, DecoderLayer
+from models.networks.layers import GatedFeedForward
 from models.networks.llama import (
-    GatedFeedForward,
     GroupedAttention,
     GroupedAttentionCore,
     HeadNorm,

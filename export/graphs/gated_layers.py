@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.networks.llama import NO_ROPE, GatedFeedForward, GroupedAttentionCore, Llama, Rope
+from models.networks.layers import GatedFeedForward
+from models.networks.llama import NO_ROPE, GroupedAttentionCore, Llama, Rope
 
 
 class RopeTables:

@@ -16,7 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from models.errors import SettingError
-from models.networks.attention import MultiHeadAttention, attention_reference, causal_mask
+from models.networks.attention import (
+    MultiHeadAttention,
+    attention_reference,
+    causal_mask,
+    mask_of_scores,
+)
 from models.networks.gpt import GPT
 from models.networks.heads import TextNetwork
 from models.networks.recurrent import RecurrentSeq2Seq
@@ -43,7 +48,7 @@ class ShownAttention(nn.Module):
         is_causal: bool = False,
     ) -> Tensor:
         """Like `ScaledDotProductAttention`, without dropout."""
-        mask = None if padding_mask_BT is None else padding_mask_BT[:, None, None, :]
+        mask = mask_of_scores(padding_mask_BT)
         if is_causal:
             causal = causal_mask(query_BHSDh.shape[-2], query_BHSDh.device)
             mask = causal if mask is None else mask & causal

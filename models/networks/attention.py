@@ -27,9 +27,12 @@ def attention_reference(
 ) -> tuple[Tensor, Tensor]:
     """`softmax(Q K^T / sqrt(d_k)) V`, readable and slow; returns `(output, weights)`.
 
-    query [..., S, Dh], key and value [..., T, Dh], mask broadcastable to [..., S, T].
+    query [..., S, Dh], key and value [..., T, Dh], mask broadcastable to [..., S, T]. A float mask
+    is added to the scores, and minus infinity in it may not be looked at.
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    if mask is not None and mask.is_floating_point():
+        scores, mask = scores + mask, mask != -torch.inf
     visible = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand_as(scores)
     scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
     largest = scores.amax(dim=-1, keepdim=True)  # exp() of what remains cannot overflow
@@ -49,6 +52,15 @@ def causal_mask(num_tokens: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).tril()
 
 
+def mask_of_scores(mask: Tensor | None) -> Tensor | None:
+    """A padding mask [B, T] for scores [B, H, S, T]; one of four dimensions is for them already.
+
+    Such a one is float and added to the scores: relative positions, with minus infinity where a
+    query may not look.
+    """
+    return mask[:, None, None, :] if mask is not None and mask.dim() == 2 else mask
+
+
 class ScaledDotProductAttention(nn.Module):
     """The stateless core of attention: fused, masked, with dropout on the weights in training."""
 
@@ -65,7 +77,7 @@ class ScaledDotProductAttention(nn.Module):
         is_causal: bool = False,
     ) -> Tensor:
         """Return [B, H, S, Dh]; `is_causal` is for self-attention, where S = T."""
-        mask = None if padding_mask_BT is None else padding_mask_BT[:, None, None, :]
+        mask = mask_of_scores(padding_mask_BT)
         if mask is not None and is_causal:
             mask = mask & causal_mask(query_BHSDh.shape[-2], query_BHSDh.device)
         return F.scaled_dot_product_attention(
@@ -79,18 +91,27 @@ class ScaledDotProductAttention(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side, each on its own projection of size `hidden_size / num_heads`."""
+    """H attentions side by side, each on its own projection, by default of `hidden_size / H`."""
 
-    def __init__(self, hidden_size: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        head_size: int | None = None,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        if num_heads < 1 or hidden_size % num_heads:
+        if num_heads < 1 or (head_size is None and hidden_size % num_heads):
             raise SettingError("num_heads", num_heads, f"a divisor of hidden_size {hidden_size}")
         self.num_heads = num_heads
-        self.head_size = hidden_size // num_heads
-        self.query = nn.Linear(hidden_size, hidden_size)
-        self.key = nn.Linear(hidden_size, hidden_size)
-        self.value = nn.Linear(hidden_size, hidden_size)
-        self.output = nn.Linear(hidden_size, hidden_size)
+        self.head_size = head_size or hidden_size // num_heads
+        size = num_heads * self.head_size
+        self.query = nn.Linear(hidden_size, size, bias=bias)
+        self.key = nn.Linear(hidden_size, size, bias=bias)
+        self.value = nn.Linear(hidden_size, size, bias=bias)
+        self.output = nn.Linear(size, hidden_size, bias=bias)
         self.core: nn.Module = ScaledDotProductAttention(dropout)
 
     def forward(

@@ -10,7 +10,8 @@ without a warm-up (Radford et al. 2019, section 2.3; Dosovitskiy et al. 2020, se
 Knows nothing about where in a network it stands: encoders and decoders use the same.
 """
 
-# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size,
+# I intermediate size
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -37,14 +38,34 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Expand, activate, contract (Vaswani et al. 2017, section 3.3)."""
 
-    def __init__(self, hidden_size: int, intermediate_size: int, activation: str) -> None:
+    def __init__(
+        self, hidden_size: int, intermediate_size: int, activation: str, *, bias: bool = True
+    ) -> None:
         super().__init__()
-        self.expand = nn.Linear(hidden_size, intermediate_size)
-        self.contract = nn.Linear(intermediate_size, hidden_size)
+        self.expand = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.contract = nn.Linear(intermediate_size, hidden_size, bias=bias)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         output_BSD: Tensor = self.contract(self.activation(self.expand(hidden_BSD)))
+        return output_BSD
+
+
+class GatedFeedForward(nn.Module):
+    """Expand twice, activate one, multiply, contract (Shazeer 2020)."""
+
+    def __init__(
+        self, hidden_size: int, intermediate_size: int, activation: str, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.expand = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.contract = nn.Linear(intermediate_size, hidden_size, bias=bias)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        gated_BSI = self.activation(self.gate(hidden_BSD)) * self.expand(hidden_BSD)
+        output_BSD: Tensor = self.contract(gated_BSI)
         return output_BSD
 
 

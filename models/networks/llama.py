@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from models.errors import SettingError, check_choice, check_range
 from models.networks.attention import causal_mask
 from models.networks.encoder import INITIAL_STD, initialise
-from models.networks.layers import ACTIVATIONS, POSITIVE, Attend, Config
+from models.networks.layers import POSITIVE, Attend, Config, GatedFeedForward
 
 NormPlacement = Literal["pre", "post", "both"]
 QueryKeyNorm = Literal["none", "head", "all"]
@@ -270,24 +270,6 @@ class GroupedAttention(nn.Module):
         return torch.unflatten(projected, -1, (-1, self.head_size)).transpose(1, 2)
 
 
-class GatedFeedForward(nn.Module):
-    """Expand twice, activate one, multiply, contract (Shazeer 2020)."""
-
-    def __init__(self, config: LlamaConfig) -> None:
-        super().__init__()
-        hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
-        bias = config.feed_forward_bias
-        self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.expand = nn.Linear(hidden_size, intermediate_size, bias=bias)
-        self.contract = nn.Linear(intermediate_size, hidden_size, bias=bias)
-        self.activation = ACTIVATIONS[config.activation]
-
-    def forward(self, hidden_BSD: Tensor) -> Tensor:
-        gated_BSI = self.activation(self.gate(hidden_BSD)) * self.expand(hidden_BSD)
-        output_BSD: Tensor = self.contract(gated_BSI)
-        return output_BSD
-
-
 class LlamaLayer(nn.Module):
     """Attention, then feed-forward, each with a norm before it, behind it, or both."""
 
@@ -303,7 +285,12 @@ class LlamaLayer(nn.Module):
         self.attention = GroupedAttention(config, layer)
         self.attention_output_norm = norm("post")
         self.feed_forward_norm = norm("pre")
-        self.feed_forward = GatedFeedForward(config)
+        self.feed_forward = GatedFeedForward(
+            config.hidden_size,
+            config.intermediate_size,
+            config.activation,
+            bias=config.feed_forward_bias,
+        )
         self.feed_forward_output_norm = norm("post")
         self.dropout = nn.Dropout(config.dropout)
 

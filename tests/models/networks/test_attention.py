@@ -179,3 +179,29 @@ def test_large_scores_do_not_overflow_the_reference(size: float) -> None:
     expected = torch.softmax(torch.tensor([[0.0, -1.0, -2 * size]]), dim=-1)
     assert torch.allclose(weights, expected, atol=1e-6)
     assert torch.allclose(output, expected, atol=1e-6)
+
+
+def test_a_float_mask_is_added_to_the_scores_and_hides_where_it_is_minus_infinity() -> None:
+    """Scores of relative positions, causal: the fused call computes what the readable one does."""
+    torch.manual_seed(2)
+    query, key, value = torch.randn(3, 2, 4, 5, 8)  # 2 rows, 4 heads, 5 tokens
+    added = torch.randn(1, 4, 5, 5).masked_fill(~causal_mask(5), -torch.inf)
+    fused = ScaledDotProductAttention()(query, key, value, added)
+    expected, weights = attention_reference(query, key, value, added)
+    torch.testing.assert_close(fused, expected)
+    assert not weights.triu(1).any()
+    without, _ = attention_reference(query, key, value, causal_mask(5))
+    assert (expected - without).abs().max() > 0.1
+
+
+def test_heads_may_be_of_another_size_than_hidden_size_says_and_without_biases() -> None:
+    """T5 v1.1 small: 6 heads of 64 over 512 values."""
+    attention = MultiHeadAttention(512, 6, head_size=64, bias=False)
+    shapes = {name: tuple(each.shape) for name, each in attention.named_parameters()}
+    assert shapes == {
+        "query.weight": (384, 512),
+        "key.weight": (384, 512),
+        "value.weight": (384, 512),
+        "output.weight": (512, 384),
+    }
+    assert attention(torch.zeros(1, 3, 512)).shape == (1, 3, 512)
