@@ -186,6 +186,7 @@ POLICY = (
     "contract/config_completion",
     "contract/config_checks",
     "contract/interface",
+    "contract/image_input",
     "contract/manifest",
     "contract/model_config",
     "contract/option_rules",

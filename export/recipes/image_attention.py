@@ -44,6 +44,11 @@ def export_image_attention(
     network = checkpoint.model
     assert isinstance(network, VisionTransformer), "texts have their own recipe"
     config = network.config
+    if config.num_class_tokens > 1:
+        raise ExportError(
+            f"an image has {config.num_class_tokens} tokens before its patches; attention is shown "
+            "where there is one"
+        )
     num_values = config.num_layers * config.num_heads * config.max_positions**2
     if num_values > MAX_VALUES:
         raise ExportError(

@@ -7,7 +7,7 @@ All images have as many patches, so attention needs no mask and nothing is packe
 per layer all the same.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -31,9 +31,9 @@ from export.settings import (
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.vit import VisionTransformer, ViTConfig
+from service.contract.image_input import ImageInput, Resampling
 from service.contract.manifest import (
     MAX_EXAMPLE_IMAGE_BYTES,
-    ImageInput,
     Manifest,
     Precision,
     Variant,
@@ -70,7 +70,15 @@ def image_fields(checkpoint: Checkpoint, settings: ExportSettings) -> dict[str, 
     """
     config = checkpoint.config
     assert isinstance(config, ViTConfig), "the caller has checked the network"
-    image = ImageInput(config.height, config.width, config.channels, config.mean, config.std)
+    image = ImageInput(
+        height=config.height,
+        width=config.width,
+        channels=config.channels,
+        mean=config.mean,
+        std=config.std,
+        resample=cast("Resampling", config.resample),
+        resize=config.resize,
+    )
     files = [example.image_file for example in settings.examples]
     try:
         decode_images(files, image, ImageLimits(MAX_EXAMPLE_IMAGE_BYTES, MAX_EXAMPLE_PIXELS))

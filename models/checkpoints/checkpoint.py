@@ -120,8 +120,10 @@ def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoin
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     pretrained = load_pretrained(folder, context)
-    task = kind_of(pretrained.model).task
-    tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
+    kind = kind_of(pretrained.model)
+    task, tokenizer = kind.task, NO_TOKENIZER
+    if kind.has_tokenizer:
+        tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
     with fields_of(path, {}):
         return Checkpoint(
             pretrained.model,

@@ -10,6 +10,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from models.checkpoints.chat_templates import CHAT_FILES
+from models.checkpoints.image_processors import PREPROCESSOR_FILE
 from models.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE
 from models.errors import CheckpointError
 
@@ -26,6 +27,7 @@ MODEL_FILES = (
     "vocab.json",
     "merges.txt",
     "sentence_bert_config.json",
+    PREPROCESSOR_FILE,
 )
 NEEDED_FILES = (
     *MODEL_FILES,

@@ -1,4 +1,4 @@
-"""Build our modules from a Hugging Face folder of the BERT family, of GPT-2, or of Llama's.
+"""Build our modules from a Hugging Face folder: BERT's family, GPT-2, Llama's kind, or ViT.
 
 Knows nothing about downloads. What the folder is for decides the module: GPT-2
 becomes a GPT, Llama and its relatives a Llama, a `...ForSequenceClassification` a
@@ -20,6 +20,7 @@ from models.checkpoints.decoder_families import FAMILIES as DECODERS
 from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.families import FAMILIES, NEXT_SENTENCE, Family
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
+from models.checkpoints.image_processors import read_preparation
 from models.checkpoints.llama import (
     ELSEWHERE,
     decoder_config,
@@ -30,6 +31,14 @@ from models.checkpoints.llama import (
 )
 from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
 from models.checkpoints.stops import stop_tokens
+from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
+from models.checkpoints.vit import (
+    check_vit,
+    is_image_classifier,
+    name_in_vit,
+    vit_config,
+    vit_weights,
+)
 from models.checkpoints.weights import (
     WEIGHTS_FILE,
     assign_weights,
@@ -51,6 +60,7 @@ from models.networks.heads import (
 from models.networks.llama import Llama
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier
+from models.networks.vit import VisionTransformer
 
 CONFIG_FILE = "config.json"
 CLASSIFIER = "ForSequenceClassification"
@@ -68,7 +78,7 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 class PretrainedModel:
     """The contents of a folder without its tokenizer; only a classifier has `labels`."""
 
-    model: EncoderNetwork | GPT | Llama
+    model: EncoderNetwork | GPT | Llama | VisionTransformer
     labels: tuple[str, ...]
     max_tokens: int
     folder: Path  # of the weights, and so of the tokenizer
@@ -86,6 +96,8 @@ def load_pretrained(folder: Path, context: int | None = None) -> PretrainedModel
     if context is not None:
         known = ", ".join((*DECODERS, *WITH_TEXT_CONFIG))
         raise SettingError("context", context, f"left out: it is for decoders, one of {known}")
+    if is_image_classifier(values):
+        return load_vit(use.encoder)
     return load_gpt2(use.encoder) if values.get("model_type") == GPT2 else load_encoder(use)
 
 
@@ -113,6 +125,20 @@ def load_gpt2(folder: Path) -> PretrainedModel:
     model = build_on_meta(lambda: GPT(config))
     assign_weights(model, tensors, weights_path, name_in_gpt2)
     return PretrainedModel(model, (), max_tokens_of(folder, config.max_positions), folder)
+
+
+def load_vit(folder: Path) -> PretrainedModel:
+    """A classifier of images, and how they are prepared."""
+    path, weights_path = folder / CONFIG_FILE, folder / WEIGHTS_FILE
+    with fields_of(path, read_object(path)) as values:
+        check_vit(values, path)
+        preparation = read_preparation(folder, int(values.get("num_channels", 3)))
+        config = vit_config(values, preparation)
+    tensors = vit_weights(read_tensors(weights_path), values, config)
+    labels = labels_of(values, tensors, replace(FAMILIES["bert"], head=VIT_HEAD), path)
+    model = build_on_meta(lambda: VisionTransformer(config, len(labels)))
+    assign_weights(model, tensors, weights_path, name_in_vit)
+    return PretrainedModel(model, labels, config.max_positions, folder)
 
 
 def load_encoder(use: EmbedderFolder) -> PretrainedModel:

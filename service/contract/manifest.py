@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
+from service.contract.image_input import ImageInput
 from service.errors import LoadError
 
 TaskName = Literal[
@@ -70,30 +71,6 @@ class Variant:
     def filename(self) -> str:
         """The file's name, beside `model.onnx`."""
         return f"model.{self.kind}.onnx"
-
-
-@dataclass(frozen=True, slots=True)
-class ImageInput:
-    """The preparation of an image: its size, and the normalisation of numbers from 0 to 1."""
-
-    height: int  # pixels, as the width
-    width: int
-    channels: int  # 1 grey; 3 red, green and blue
-    mean: tuple[float, ...]  # per channel: what is taken away
-    std: tuple[float, ...]  # per channel: what the difference is divided by
-
-    def __post_init__(self) -> None:
-        for name in ("height", "width"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise LoadError(f"manifest.json: image.{name} is {value!r}, expected 1 or more")
-        if self.channels not in (1, 3):
-            raise LoadError(f"manifest.json: image.channels is {self.channels!r}, expected 1 or 3")
-        if not len(self.mean) == len(self.std) == self.channels or min(self.std) <= 0:
-            raise LoadError(
-                f"manifest.json: image.mean is {self.mean} and image.std {self.std}, expected "
-                f"{self.channels} numbers each, those of std above 0"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +245,7 @@ class Manifest:
             for name in ("labels", "eos_token_ids"):
                 values[name] = tuple(values.get(name, ()))
             if (image := values.pop("image", None)) is not None:
-                pairs = ((name, tuple(image[name])) for name in ("mean", "std"))
-                values["image"] = ImageInput(**{**image, **dict(pairs)})
+                values["image"] = ImageInput.from_dict(image)
             variants = tuple(Variant(**variant) for variant in values.pop("variants", ()))
             examples = tuple(Example(**example) for example in values.pop("examples", ()))
             return cls(**values, variants=variants, examples=examples)

@@ -1,9 +1,10 @@
 """Image files to what a network takes; the one door to Pillow, which is an extra.
 
 Files are not trusted. Only PNG and JPEG are read; the number of bytes of a file and of pixels in
-its header is checked before decoding. The number of pixels of all images of a request, and of a
-JPEG's scans, bounds the time. Headers are read twice and not kept: their metadata may take 64 MiB.
-Transparency is ignored.
+its header is checked before decoding, and of the pixels that a long, narrow image gets before its
+middle is cut out. The number of pixels of all images of a request, and of a JPEG's scans, bounds
+the time. Headers are read twice and not kept: their metadata may take 64 MiB. Transparency is
+ignored.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from service.contract.manifest import ImageInput
+from service.contract.image_input import ImageInput
 from service.errors import InvalidArgument, Unimplemented
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def decode_images(
     )
     for index, file in enumerate(files):
         check()
-        values[index] = _pixels_of(_open(file, index, limits), index, image_input)
+        values[index] = _pixels_of(_open(file, index, limits), index, image_input, limits)
     shape = (-1, 1, 1)
     values -= np.array(image_input.mean, np.float32).reshape(shape)
     values /= np.array(image_input.std, np.float32).reshape(shape)
@@ -122,7 +123,9 @@ def _open(file: bytes, index: int, limits: ImageLimits) -> "Image.Image":
     return image
 
 
-def _pixels_of(image: "Image.Image", index: int, image_input: ImageInput) -> np.ndarray:
+def _pixels_of(
+    image: "Image.Image", index: int, image_input: ImageInput, limits: ImageLimits
+) -> np.ndarray:
     """Float32 [C, H, W] from 0 to 1, upright as the camera's note says."""
     from PIL import Image, ImageOps
 
@@ -131,10 +134,17 @@ def _pixels_of(image: "Image.Image", index: int, image_input: ImageInput) -> np.
         if upright.mode.startswith("I"):  # 16 bits, which `convert` would clip
             upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
         upright = upright.convert("L" if image_input.channels == 1 else "RGB")
-        size = (image_input.width, image_input.height)
-        if upright.size != size:
-            upright = upright.resize(size, Image.Resampling.BILINEAR)
     except Exception as error:  # each format raises its own
         raise InvalidArgument(f"image {index} is broken or cut off: {error}") from error
-    values = np.asarray(upright, np.float32) / 255.0
-    return np.moveaxis(np.atleast_3d(values), 2, 0)
+    height, width = image_input.resized(upright.height, upright.width)
+    if height * width > max(limits.max_pixels, image_input.height * image_input.width):
+        raise InvalidArgument(
+            f"image {index} has {upright.width} x {upright.height} pixels, which become "
+            f"{width} x {height}; the server takes at most {limits.max_pixels} in all"
+        )
+    if upright.size != (width, height):
+        upright = upright.resize((width, height), Image.Resampling[image_input.resample.upper()])
+    top, left = (height - image_input.height) // 2, (width - image_input.width) // 2
+    pixels = np.atleast_3d(np.asarray(upright))
+    middle = pixels[top : top + image_input.height, left : left + image_input.width]
+    return np.moveaxis(middle.astype(np.float32) / 255.0, 2, 0)

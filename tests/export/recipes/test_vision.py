@@ -114,6 +114,8 @@ def test_a_version_says_how_images_are_prepared(repository: Path, checkpoint: Ch
         "channels": 1,
         "mean": list(config.mean),
         "std": list(config.std),
+        "resample": "bilinear",
+        "resize": [],
     }
     assert manifest["fused"]["Attention"] == 2
     assert not (repository / "digits/1/tokenizer.json").exists()
