@@ -10,7 +10,8 @@ import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
-from service.contract.manifest import Example, ImageInput, Manifest
+from service.contract.image_input import ImageInput
+from service.contract.manifest import Example, Manifest
 from service.contract.tensors import Arrays, Signature
 from tests.fakes.sessions import FIRST_ID, PAD_ID, WORDS, FakeSession, spec, token_ids, write_model
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.contract.manifest import ImageInput, Manifest
+from service.contract.image_input import ImageInput
+from service.contract.manifest import Manifest
 from service.contract.tensors import DATATYPES, Signature, TensorSpec
 from service.errors import LoadError
 from service.repository.graph_checks import check_graph

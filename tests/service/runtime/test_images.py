@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from service.contract.manifest import ImageInput, Manifest
+from service.contract.image_input import ImageInput
+from service.contract.manifest import Manifest
 from service.errors import DeadlineExceeded, InvalidArgument, LoadError, Unimplemented
 from service.runtime.images import ImageLimits, decode_images
 
