@@ -85,12 +85,12 @@ PROCESSORS: dict[str, tuple[type[Any], dict[str, Any]]] = {
 
 
 def network(name: str) -> Any:
-    """A random network of transformers, biases and norms too."""
+    """A random network of transformers, whose norms stay near 1, so that it reacts to its input."""
     config, model, changes = NETWORKS[name]
     torch.manual_seed(4)
     reference = model(config(**{**SIZES, **changes})).eval()
     for parameter in reference.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+        parameter.data += 0.3 * torch.randn_like(parameter)
     return reference
 
 
@@ -153,6 +153,15 @@ def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     pixels = prepared(checkpoint)
     np.testing.assert_allclose(pixels, by_transformers(processor), atol=1e-5)
     assert largest_difference(reference, checkpoint, pixels) < 1e-4
+
+
+def test_the_comparison_tells_two_forms_of_gelu_apart(tmp_path: Path) -> None:
+    reference = network("vit, other sizes")
+    processor = ViTImageProcessorPil(size={"height": 24, "width": 40})
+    folder = write(tmp_path, reference, processor)
+    change(folder / "config.json", hidden_act="gelu")
+    checkpoint = load_checkpoint(folder)
+    assert largest_difference(reference, checkpoint, prepared(checkpoint)) > 5e-4
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
