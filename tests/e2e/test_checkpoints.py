@@ -1,0 +1,31 @@
+"""A few rows of the table of checkpoints, and that the document has the rows of the code."""
+
+from pathlib import Path
+
+from tests.checkpoints.__main__ import BEGIN, DOCUMENT, END, compared, is_wrong
+from tests.checkpoints.comparison import COMPARISONS
+from tests.checkpoints.rows import HEADS, ROWS
+
+# Three heads that are served, and a family that is refused; the command compares all rows.
+COMPARED = ("bert-embedding-mean", "xlm-roberta-tokens", "roberta-masks", "beit-images")
+
+
+def test_served_answers_are_those_of_transformers(tmp_path: Path) -> None:
+    outcomes = compared([row for row in ROWS if row.name in COMPARED], tmp_path)
+    refused = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, str)}
+    assert not any(map(is_wrong, outcomes.values())), outcomes
+    assert list(refused) == ["beit-images"]
+    assert "export it to ONNX with another tool" in refused["beit-images"]
+
+
+def test_every_head_is_compared() -> None:
+    assert COMPARISONS.keys() == HEADS.keys() == {row.head for row in ROWS}
+    assert len({row.name for row in ROWS}) == len(ROWS) >= 40
+
+
+def test_the_document_has_the_rows_of_the_code() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    assert [(kind.strip("| `"), head, checkpoints) for kind, head, checkpoints, *_ in lines] == [
+        (row.kind, row.head, row.checkpoints) for row in ROWS
+    ]
