@@ -17,7 +17,7 @@ const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, t
 
 /**
  * @param {import("./screen.js").Screen} screen @param {HTMLElement} into @param {{prefix?: string, first?: Record<string, number>}} [options] `prefix` of the names in the permalink, `first` values
- * @returns {{check: () => boolean, values: Record<string, number>}} those that are not off, or for which a model has a default of its own, as `sampling_params` of the API has them
+ * @returns {{check: () => boolean, follow: (model: Object) => void, values: Record<string, number>}} `follow(model)` puts the model's own defaults where nothing was changed; `values` are those that are not off, or for which a model has a default of its own, as `sampling_params` of the API has them
  */
 export function samplingControls(screen, into, { prefix = "", first = {} } = {}) {
   const box = h("div", { class: "compact" });
@@ -28,7 +28,17 @@ export function samplingControls(screen, into, { prefix = "", first = {} } = {})
     if (key !== "custom") for (const each of all) each.value = PRESETS[key][each.param] ?? FIELDS[each.param][2];
     screen.changed();
   };
-  into.append(presets.element, box);
+  const words = h("p", { class: "small soft" }), own = h("div", { class: "row", hidden: true }, words, h("button", { class: "plain", onclick: () => { begin(); mark(); screen.changed(); } }, "Use them"));
+  into.append(presets.element, own, box);
+  const begin = () => { for (const each of all) each.value = each.initial; };
+  const follow = ({ sampling_defaults: defaults = {} }) => {
+    const named = Object.entries(defaults).filter(([param]) => param in FIELDS), isUntouched = all.every(({ value, initial }) => value === initial);
+    for (const each of all) each.initial = (named.length ? defaults : first)[each.param] ?? FIELDS[each.param][2];
+    if (isUntouched) begin();
+    own.hidden = !named.length;
+    words.textContent = `The model's own settings: ${named.map(([param, value]) => `${FIELDS[param][0].split(",")[0].toLowerCase()} ${value}`).join(", ")}.`;
+    mark();
+  };
   setTimeout(mark); // after the permalink's values
   /** Whether the API would take all values; those that it would not are said at their controls. */
   const check = () => all.map((each) => {
@@ -37,5 +47,5 @@ export function samplingControls(screen, into, { prefix = "", first = {} } = {})
     return isTaken;
   }).every(Boolean);
   const isNamed = (param) => param === "temperature" || screen.models.some((model) => param in (model.sampling_defaults ?? {}));
-  return { check, get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || isNamed(param)).map(({ param, value }) => [param, value])); } };
+  return { check, follow, get values() { return Object.fromEntries(all.filter(({ param, value }) => value !== FIELDS[param][2] || isNamed(param)).map(({ param, value }) => [param, value])); } };
 }

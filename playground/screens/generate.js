@@ -41,6 +41,7 @@ class Generation {
     this.panel.element.addEventListener("keydown", (event) => event.key === "Escape" && this.#pinned?.element.focus());
     screen.result.append(this.panel.element, this.settings.element);
     screen.onmodel = (model) => this.#choose(model);
+    screen.onstart = () => this.#chat.update(); // the permalink may say that it is a chat
     this.#render();
   }
 

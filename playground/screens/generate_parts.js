@@ -38,6 +38,7 @@ export function generationSettings(screen, onchange) {
     get isCompared() { return compared.value; },
     update() { second.hidden = !compared.value; },
     onmodel() {
+      sampling.follow(screen.model);
       const names = screen.models.map((model) => model.name), chosen = other.value || screen.given.other_model;
       other.setOptions(names);
       other.initial = screen.model.name;
