@@ -38,6 +38,7 @@ _WHOLE_NUMBERS = (
     *("max_tokens", "pad_token_id", "embedding_size", "num_layers", "num_heads"),
     *("mask_token_id", "max_source_tokens", "decoder_start_token_id"),
 )
+TOKEN_LISTS = ("eos_token_ids", "first_token_ids", "banned_token_ids")
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens")
 MODEL_FILENAME = "model.onnx"
 EXAMPLE = "What a wonderful day."
@@ -127,6 +128,8 @@ class Manifest:
     decoder_start_token_id: int = 0  # of an encoder-decoder
     image: ImageInput | None = None  # of a model that reads images
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
+    first_token_ids: tuple[int, ...] = ()  # what every output of an encoder-decoder begins with
+    banned_token_ids: tuple[int, ...] = ()  # what no output of an encoder-decoder has
     sampling: dict[str, float] = field(default_factory=dict)  # where a request says nothing
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = EXAMPLE  # a text to try the model with
@@ -165,10 +168,10 @@ class Manifest:
             raise LoadError(f"manifest.json: embedding_size is missing, {self.task} needs it")
         if self.task.startswith("image-") and self.image is None:
             raise LoadError(f"manifest.json: image is missing, {self.task} needs it")
-        if not all(isinstance(token, int) and token >= 0 for token in self.eos_token_ids):
-            raise LoadError(
-                f"manifest.json: eos_token_ids is {self.eos_token_ids!r}, expected whole numbers"
-            )
+        for name in TOKEN_LISTS:
+            token_ids = getattr(self, name)
+            if not all(isinstance(token, int) and token >= 0 for token in token_ids):
+                raise LoadError(f"manifest.json: {name} is {token_ids!r}, expected whole numbers")
         if not isinstance(self.sampling, dict) or self.sampling.keys() - SAMPLING:
             raise LoadError(
                 f"manifest.json: sampling is {self.sampling!r}, expected an object of "
@@ -242,7 +245,7 @@ class Manifest:
                 raise LoadError(
                     f"manifest.json: format is {file_format!r}, this server reads {FORMAT}"
                 )
-            for name in ("labels", "eos_token_ids"):
+            for name in ("labels", *TOKEN_LISTS):
                 values[name] = tuple(values.get(name, ()))
             if (image := values.pop("image", None)) is not None:
                 values["image"] = ImageInput.from_dict(image)

@@ -4,7 +4,8 @@ A request's search is one sequence until its prompt is computed, then up to `bea
 its beams, which decode in the same steps as other requests. After each step
 
 1. every beam is continued by every token, and the sum of its log probabilities by that token's, as
-   the model gave it; a banned token is left out, and the other tokens' probabilities stay
+   the model gave it; a banned token is left out, and the other tokens' probabilities stay. A token
+   that all outputs of the model begin with adds nothing
 2. of the `beam_width` likeliest continuations those that end are finished; the likeliest that do
    not end are the beams of the next step, at `max_tokens` they are finished too
 3. the search is over when none of the beams can become one of the n best
@@ -145,7 +146,8 @@ class BeamSearch:
             logits_V = logits[beam.sequence]
             if not np.isfinite(logits_V.max()):
                 raise ModelFailed("the model's output is not finite")
-            total = log_total(logits_V)
+            forced = beam.sequence.sampler.forced
+            total = log_total(logits_V) if forced is None else float(logits_V[forced])
             edited_V = beam.sequence.sampler.edit(logits_V, scratch_V)
             continuations += (
                 Continuation(beam, token_id, beam.score + float(logits_V[token_id]) - total)

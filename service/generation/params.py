@@ -200,16 +200,26 @@ class SamplingParams:
         has_filter = self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
         return not has_filter and not self.is_greedy
 
-    def check_for(self, vocab_size: int, eos_token_ids: tuple[int, ...] = ()) -> None:
-        """Raise `InvalidArgument` for what a vocabulary of this size and these ends cannot do."""
+    def check_for(
+        self,
+        vocab_size: int,
+        eos_token_ids: tuple[int, ...] = (),
+        banned_token_ids: tuple[int, ...] = (),
+    ) -> None:
+        """Raise `InvalidArgument` for what a vocabulary of this size and these ends cannot do.
+
+        Neither can one whose model bans tokens itself.
+        """
         named: dict[str, Collection[int]] = {name: getattr(self, name) for name in ID_LISTS}
         for name, ids in (named | {"logit_bias": self.logit_bias}).items():
             if ids and max(ids) >= vocab_size:
                 raise invalid_field(
                     name, f"has the token id {max(ids)}, expected 0 to {vocab_size - 1}"
                 )
-        banned = set(self.banned_token_ids)
+        banned = {*self.banned_token_ids, *banned_token_ids}
         if banned and banned.issuperset(self.allowed_token_ids or range(vocab_size)):
+            if not self.banned_token_ids:
+                raise invalid_field("allowed_token_ids", "has only tokens that the model bans")
             raise invalid_field(
                 "banned_token_ids", "has every token that may be chosen, expected one left"
             )

@@ -78,7 +78,11 @@ class SamplerState:
         prompt_ids: np.ndarray,
         eos_token_ids: tuple[int, ...],
         sample_index: int = 0,
+        *,
+        first_token_ids: tuple[int, ...] = (),
+        banned_token_ids: tuple[int, ...] = (),
     ) -> None:
+        """The model's own tokens, as `Vocabulary` has them, come before what a request says."""
         self.params = params
         self.is_greedy = params.is_greedy
         self.is_unfiltered = params.is_unfiltered
@@ -90,7 +94,8 @@ class SamplerState:
         self.ends = frozenset(ends)
         self._ends = np.array(ends, np.int64)
         self._allowed = np.array(params.allowed_token_ids, np.int64)
-        self._banned = np.array(params.banned_token_ids, np.int64)
+        self._banned = np.array(params.banned_token_ids + banned_token_ids, np.int64)
+        self._first_token_ids = first_token_ids
         self._biased = np.fromiter(params.logit_bias.keys(), np.int64)
         self._biases = np.fromiter(params.logit_bias.values(), np.float32)
         self._counts = _counts_for(params, prompt_ids)
@@ -125,16 +130,26 @@ class SamplerState:
         return self.random.random()
 
     @property
+    def forced(self) -> int | None:
+        """The next token where the model's outputs all begin with it."""
+        is_first = self.num_generated < len(self._first_token_ids)
+        return self._first_token_ids[self.num_generated] if is_first else None
+
+    @property
     def edits(self) -> bool:
         """Whether the next token is chosen from other logits than come from the model."""
         is_early = self.num_generated < self.params.min_tokens and self._ends.size > 0
-        return self._always_edits or is_early
+        return self._always_edits or is_early or self.forced is not None
 
     def edit(self, logits_V: np.ndarray, edited_V: np.ndarray) -> np.ndarray:
         """The logits after bans, biases and penalties: in `edited_V`, or as they came if none."""
         if not self.edits:
             return logits_V
         is_early = self.num_generated < self.params.min_tokens and self._ends.size
+        if (forced := self.forced) is not None:
+            edited_V.fill(-np.inf)
+            edited_V[forced] = logits_V[forced]
+            return edited_V
         if self._allowed.size:
             edited_V.fill(-np.inf)
             edited_V[self._allowed] = logits_V[self._allowed]

@@ -32,6 +32,9 @@ class Vocabulary:
 
     token_bytes: Many[bytes]  # by id; empty for special tokens
     eos_token_ids: tuple[int, ...]
+    first_token_ids: tuple[int, ...] = ()  # what every output begins with
+    banned_token_ids: tuple[int, ...] = ()  # what no output has
+    strips_space: bool = False  # an output's text begins behind its first space
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,12 +179,22 @@ def samples_of(
     """The sequences of a request, one per sample, as they enter the queue."""
     samples: list[Sequence] = []
     for index in range(request.params.n):
-        eos_token_ids = vocabulary.eos_token_ids
         samples.append(
             Sequence(
                 request,
-                SamplerState(request.params, request.prompt_ids, eos_token_ids, index),
-                TextStream(vocabulary.token_bytes, request.params.stop),
+                SamplerState(
+                    request.params,
+                    request.prompt_ids,
+                    vocabulary.eos_token_ids,
+                    index,
+                    first_token_ids=vocabulary.first_token_ids,
+                    banned_token_ids=vocabulary.banned_token_ids,
+                ),
+                TextStream(
+                    vocabulary.token_bytes,
+                    request.params.stop,
+                    strips_space=vocabulary.strips_space,
+                ),
                 index,
                 samples[0] if index else None,
                 times_out_s,

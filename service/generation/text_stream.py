@@ -16,12 +16,20 @@ from collections.abc import Sequence
 class TextStream:
     """The text of one sequence while it grows: all `push` and `finish` give, joined."""
 
-    def __init__(self, token_bytes: Sequence[bytes], stop: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes],
+        stop: tuple[str, ...] = (),
+        *,
+        strips_space: bool = False,
+    ) -> None:
+        """A text that `strips_space` begins behind its first character where that is a space."""
         self.matched_stop: str | None = None
         self._token_bytes = token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._searches = [_Search(pattern) for pattern in stop]
         self._held = ""
+        self._strips_space = strips_space
 
     def push(self, token_id: int, may_stop: bool = True) -> str:
         """Text that may be sent now, often none, and none any more after a match.
@@ -42,6 +50,8 @@ class TextStream:
         return text
 
     def _advance(self, new: str, may_stop: bool) -> str:
+        if self._strips_space and new:
+            self._strips_space, new = False, new.removeprefix(" ")
         if not self._searches:
             return new
         text = self._held + new

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from service.contract.conversation import ChatTemplates
-from service.contract.manifest import Manifest
+from service.contract.manifest import TOKEN_LISTS, Manifest
 from service.errors import InvalidArgument, LoadError, ModelFailed
 from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.decoder_interface import Decoder, PackedInputs, PagedDecoder
@@ -99,7 +99,7 @@ def load_decoder(
         )
     start_token_id = manifest.decoder_start_token_id  # 0 where there is none
     for name, token_ids in (
-        ("eos_token_ids", manifest.eos_token_ids),
+        *((name, getattr(manifest, name)) for name in TOKEN_LISTS),
         ("decoder_start_token_id", (start_token_id,)),
     ):
         unknown = [token_id for token_id in token_ids if token_id >= decoder.vocab_size]
@@ -206,7 +206,14 @@ def start_decoder(
     engine = GenerationEngine(
         f"{plan.name}-{plan.number}",
         decoder,
-        Vocabulary(loaded.tokenizer.token_bytes, loaded.manifest.eos_token_ids),
+        Vocabulary(
+            loaded.tokenizer.token_bytes,
+            loaded.manifest.eos_token_ids,
+            loaded.manifest.first_token_ids,
+            loaded.manifest.banned_token_ids,
+            # The output of an encoder-decoder continues no text.
+            strips_space=loaded.manifest.has_source and loaded.tokenizer.strips_space,
+        ),
         _for_encoder(limits, loaded.manifest),
         QueueLimits(policy.max_requests, plan.limits.max_waiting_tokens, policy),
         host.observers.for_model(plan.name, plan.number),

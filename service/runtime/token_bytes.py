@@ -2,7 +2,8 @@
 
 Two kinds of vocabularies have such bytes. GPT-2's spells each byte by a character of its own
 (ByteLevel). SentencePiece's spells a space by U+2581 and, where it falls back to bytes, a byte as
-`<0x0A>`. Others, such as WordPiece, put spaces between tokens by rules that look at neighbours.
+`<0x0A>`; Metaspace is the same without bytes. Others, such as WordPiece, put spaces between tokens
+by rules that look at neighbours.
 """
 
 import json
@@ -35,6 +36,8 @@ def kind_of_bytes(tokenizer: tokenizers.Tokenizer) -> ByteKind | None:
         return None
     if decoder["type"] == "ByteLevel":
         return ByteKind(is_byte_level=True)
+    if decoder["type"] == "Metaspace" and decoder["replacement"] == SPACE:
+        return ByteKind(False, strips_space=decoder["prepend_scheme"] != "never")
     steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     if REPLACE not in steps or any(step != REPLACE and step not in NEUTRAL for step in steps):
         return None

@@ -333,7 +333,7 @@ class PromptTokenizer(_Tokenizer):
         if self._byte_kind is None:
             kind = type(self._whole.decoder).__name__
             raise LoadError(
-                f"{path.name}: its decoder is {kind}, generation needs ByteLevel, or "
+                f"{path.name}: its decoder is {kind}, generation needs ByteLevel, Metaspace, or "
                 "SentencePiece's Replace and ByteFallback: only their tokens are bytes, whatever "
                 "stands around them"
             )
@@ -345,14 +345,18 @@ class PromptTokenizer(_Tokenizer):
             if token.special
         )
 
+    @property
+    def strips_space(self) -> bool:
+        """Whether a whole text is its tokens' without the first space."""
+        return self._byte_kind is not None and self._byte_kind.strips_space
+
     def bytes_of(self, token_id: int) -> bytes:
         """A token's bytes; a special token as the vocabulary spells it."""
         return self._bytes_of(token_id) or self.spelling(token_id).encode()
 
     def _decoded(self, token_ids: Sequence[int]) -> str:
         text = b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
-        assert self._byte_kind is not None
-        return text.removeprefix(" ") if self._byte_kind.strips_space else text
+        return text.removeprefix(" ") if self.strips_space else text
 
     def encode(self, prompt: str) -> np.ndarray:
         """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts."""

@@ -80,7 +80,8 @@ class GenerativeModel(ServedModel):
         Raises `InvalidArgument`, `Overloaded`, `Unavailable`, and what `Generation` raises.
         """
         with self.counted_failures(caller.received_s):
-            params.check_for(self._vocab_size, self.manifest.eos_token_ids)
+            manifest = self.manifest
+            params.check_for(self._vocab_size, manifest.eos_token_ids, manifest.banned_token_ids)
             # Before any work, so that refusing is cheap.
             self.engine.check_room(caller.priority, caller.deadline_s)
             prompt_ids = await self._encode(prompt)

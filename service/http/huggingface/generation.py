@@ -171,7 +171,10 @@ def top_tokens_of(result: pb.GeneratedText | pb.GenerateChunk) -> list[list[Valu
 def _spelled(token: pb.TokenLogprob | None, left: str) -> str:
     """The text of a token where what is left of the output begins with it."""
     text = "" if token is None else token.token.decode(errors="ignore")
-    return text if left.startswith(text) else ""
+    for spelled in (text, text.removeprefix(" ")):  # an output's first may have lost its space
+        if left.startswith(spelled):
+            return spelled
+    return ""
 
 
 class _Streaming:

@@ -207,6 +207,15 @@ def test_some_token_must_be_left_to_choose() -> None:
             params.check_for(3)
 
 
+def test_some_token_must_be_left_beside_those_that_the_model_bans() -> None:
+    """Of three tokens, the model bans 1."""
+    make(allowed_token_ids=(1, 2)).check_for(3, banned_token_ids=(1,))
+    with pytest.raises(InvalidArgument, match="allowed_token_ids has only tokens that the model"):
+        make(allowed_token_ids=(1,)).check_for(3, banned_token_ids=(1,))
+    with pytest.raises(InvalidArgument, match="banned_token_ids has every token that may be"):
+        make(banned_token_ids=(0, 2)).check_for(3, banned_token_ids=(1,))
+
+
 def test_some_token_must_be_left_to_choose_before_the_text_may_end() -> None:
     """Of three tokens, 2 is the model's end."""
     make(allowed_token_ids=(1, 2), min_tokens=1).check_for(3, (2,))

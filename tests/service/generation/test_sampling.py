@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.generation.params import SamplingParams
+from service.generation.sampler_state import SamplerState
 from tests.fakes.sampling import (
+    EOS,
+    NO_PROMPT,
     ScriptedState,
     choose,
     choose_one,
@@ -195,6 +198,25 @@ def test_only_allowed_and_not_banned_tokens_come() -> None:
     assert choose_one(logits, state_of(temperature=0, banned_token_ids=(0, 1))) == 2
     state = state_of(temperature=0, allowed_token_ids=(0, 3), banned_token_ids=(0,))
     assert choose_one(logits, state) == 3
+
+
+def test_a_models_own_first_tokens_come_first_and_what_it_bans_never() -> None:
+    """Whatever a request allows or bans; logprobs are the model's all the same."""
+    state = SamplerState(
+        SamplingParams(temperature=0, banned_token_ids=(3,), min_tokens=2, logprobs=0),
+        NO_PROMPT,
+        (EOS,),
+        first_token_ids=(3, EOS),
+        banned_token_ids=(1,),
+    )
+    logits = [4.0, 5.0, 3.0, -2.0]
+    assert choose_one(logits, state) == 3
+    sampled = choose(logits, state.fork())
+    assert sampled.token_ids.tolist() == [EOS]
+    logprob = sampled.logprobs[0]
+    assert logprob is not None
+    assert logprob.logprob == pytest.approx(4.0 - np.log(np.exp(logits).sum()))
+    assert [choose_one(logits, state) for _ in range(2)] == [EOS, EOS]
 
 
 def test_a_bias_is_added_and_lifts_no_ban() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from tokenizers import Tokenizer, decoders
-from tokenizers.models import BPE
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE, Unigram
 
 from service.generation.text_stream import TextStream
 from service.runtime.token_bytes import bytes_of_tokens, kind_of_bytes
@@ -19,6 +19,15 @@ VOCABULARIES = {
     "SentencePiece that keeps the first space": sentencepiece_tokenizer(strips_space=False),
     "bytes": byte_tokenizer(),
 }
+PIECES = ["<unk>", "\u2581", "\u2581the", "\u2581cat", "s", "猫"]
+
+
+def metaspace_tokenizer(scheme: str = "always") -> Tokenizer:
+    """As tokenizer.json of T5, and of a Marian that was imported."""
+    tokenizer = Tokenizer(Unigram([(piece, -1.0) for piece in PIECES], unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    return tokenizer
 
 
 def table(tokenizer: Tokenizer) -> tuple[bytes, ...]:
@@ -69,6 +78,19 @@ def test_a_text_is_decoded_as_the_library_does(tmp_path: Path) -> None:
         assert tokenizer.text_of(ids) == library.decode(ids, skip_special_tokens=False) == text
 
 
+@pytest.mark.parametrize("scheme", ["always", "first", "never"])
+def test_a_text_of_metaspace_is_decoded_as_the_library_does(scheme: str, tmp_path: Path) -> None:
+    """The stream of an output that continues no text gives the same, token by token."""
+    library = metaspace_tokenizer(scheme)
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = PromptTokenizer(tmp_path / "tokenizer.json", 100, 1000)
+    for text in ("the cats 猫", " the  cat", "s the"):
+        ids = library.encode(text, add_special_tokens=False).ids
+        assert tokenizer.text_of(ids) == library.decode(ids, skip_special_tokens=False)
+        stream = TextStream(tokenizer.token_bytes, strips_space=tokenizer.strips_space)
+        assert "".join(map(stream.push, ids)) + stream.finish() == tokenizer.text_of(ids)
+
+
 @pytest.mark.parametrize(
     "decoder",
     [
@@ -76,6 +98,7 @@ def test_a_text_is_decoded_as_the_library_does(tmp_path: Path) -> None:
         decoders.WordPiece(),
         decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()]),
         decoders.Sequence([decoders.Replace("▁", " "), decoders.Strip(" ", 2, 0)]),
+        decoders.Metaspace("_"),
     ],
 )
 def test_other_vocabularies_have_no_bytes(decoder: decoders.Decoder | None) -> None:
