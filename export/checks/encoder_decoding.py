@@ -54,7 +54,7 @@ def _check_encoder(network: Transformer, encoder: onnx.ModelProto, sources: Sequ
     """Keys and values of a ragged batch, row by row, are what PyTorch has for the row alone."""
     batch = pad(sources, network.config.pad_token_id)
     inputs: Arrays = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    by_graph = open_session(encoder).run(inputs, cross_names(network.config.num_layers))
+    by_graph = open_session(encoder).run(inputs, cross_names(network.config.decoder_layers))
     for index, source in enumerate(sources):
         by_network = _cross_keys_and_values(network, source)
         error = max(

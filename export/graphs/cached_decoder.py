@@ -188,7 +188,7 @@ class CachedAttention(nn.Module):
         return nn.ParameterList()
 
     def forward(
-        self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor, ...]
+        self, hidden_BSD: Tensor, past: tuple[Tensor, Tensor], lengths: tuple[Tensor | None, ...]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The output [B, S, D], and the cache with these tokens in it."""
         packed = self.query_key_value(hidden_BSD)
@@ -206,7 +206,7 @@ class CachedAttention(nn.Module):
     def extending(
         self,
         past: tuple[Tensor, Tensor],
-        lengths: tuple[Tensor, ...],
+        lengths: tuple[Tensor | None, ...],
         presents: list[Tensor],
         hidden_BSD: Tensor,
     ) -> Tensor:
@@ -223,7 +223,7 @@ class CachedAttention(nn.Module):
         of_queries, of_keys = self.norms
         return of_queries(query), of_keys(key), value
 
-    def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    def placed(self, lengths: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         """The operator's inputs behind the caches."""
         return (*lengths, *self.tables)
 
@@ -239,7 +239,7 @@ class NormingAttention(CachedAttention):
         self.options[EPSILON] = norms[0].eps
         return nn.ParameterList(norm.weight for norm in norms)
 
-    def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    def placed(self, lengths: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         placed = super().placed(lengths)
         if not self.inside:
             return placed

@@ -13,17 +13,20 @@ and
     cross.{i}.key and .value [B, H, T, Dh]   with room for T tokens
 
 Self-attention of the decoder is com.microsoft.GroupQueryAttention, all others are ONNX's Attention.
+Both take the numbers of relative positions as scores to add, made once for all layers.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens of this pass, T of a source,
 # N wanted tokens, D hidden size, H heads of size Dh
 
 import copy
+from functools import partial
 
 import onnx
 import torch
 from torch import Tensor, nn
 
 from export.graphs.cached_decoder import (
+    FIRST_LENGTH,
     INPUTS,
     NUM_CACHED,
     NUM_ROWS,
@@ -32,6 +35,7 @@ from export.graphs.cached_decoder import (
     StepExample,
 )
 from export.graphs.fused_attention import Packing, attention_by_length, fuse_attention
+from export.graphs.gated_layers import PackedFeedForward
 from export.graphs.graph import (
     DTYPES,
     LENGTHS_OPSET,
@@ -43,6 +47,7 @@ from export.graphs.graph import (
 )
 from export.settings import Operator
 from models.networks.attention import MultiHeadAttention, padding_mask
+from models.networks.layers import GatedFeedForward
 from models.networks.transformer import DecoderLayer, Transformer
 from service.contract.manifest import Precision
 from service.generation.decoder import TEXT_INPUTS, cache_names
@@ -50,13 +55,14 @@ from service.generation.encoder_decoder import SOURCE_LENGTHS
 
 CROSS_OPERATOR: Operator = "Attention"
 NUM_SOURCE = 12  # tokens of the example's sources
+ADDED_AT = 10  # the operator's input of scores to add
 
 
 def trace_encoder(network: Transformer, precision: Precision = "fp32") -> onnx.ModelProto:
     """The graph that reads, or `ExportError` unless each of its attentions became one node."""
     by_length = precision in DTYPES  # as `trace` does, and why
     encoder = _SourceEncoder(copy.deepcopy(network).eval(), by_length).to(_dtype(precision))
-    names = cross_names(network.config.num_layers)
+    names = cross_names(network.config.decoder_layers)
     model = trace_texts(encoder, TEXT_INPUTS, names, "source", _opset(precision))
     check_fused(model, CROSS_OPERATOR, network.config.num_layers)
     return model
@@ -68,7 +74,8 @@ def trace_target_decoder(network: Transformer, precision: Precision = "fp32") ->
     dtype = _dtype(precision)
     decoder = _TargetDecoder(copy.deepcopy(network).eval(), precision in DTYPES).to(dtype)
     step, cached, source = StepExample.made(), torch.export.Dim("cache"), torch.export.Dim("source")
-    num_tensors = 2 * config.num_layers  # keys and values
+    num_layers = config.decoder_layers
+    num_tensors = 2 * num_layers  # keys and values
 
     def empty(num_keys: int) -> tuple[Tensor, ...]:
         sizes = (NUM_ROWS, config.num_heads, num_keys, config.head_size)
@@ -80,13 +87,13 @@ def trace_target_decoder(network: Transformer, precision: Precision = "fp32") ->
         {0: step.rows, 2: source},
     ) * num_tensors
     shapes = (*step.shapes, {0: step.rows}, per_key)
-    pasts, presents = zip(*cache_names(config.num_layers), strict=True)
-    inputs = (*INPUTS, SOURCE_LENGTHS, *pasts, *cross_names(config.num_layers))
+    pasts, presents = zip(*cache_names(num_layers), strict=True)
+    inputs = (*INPUTS, SOURCE_LENGTHS, *pasts, *cross_names(num_layers))
     outputs = ("logits", *presents)
     traced = export_program(decoder, tensors, inputs, shapes, _opset(precision))
     model = clean(traced, inputs, outputs)
-    check_fused(model, OPERATOR, config.num_layers)
-    check_fused(model, CROSS_OPERATOR, config.num_layers)
+    check_fused(model, OPERATOR, num_layers)
+    check_fused(model, CROSS_OPERATOR, num_layers)
     return model
 
 
@@ -105,21 +112,31 @@ def cross_names(num_layers: int) -> tuple[str, ...]:
     )
 
 
+def _pack_gates(layers: nn.ModuleList) -> None:
+    for layer in layers:
+        if isinstance(layer.feed_forward, GatedFeedForward):
+            layer.feed_forward = PackedFeedForward(layer.feed_forward)
+
+
 class _SourceEncoder(nn.Module):
     """The network's encoder over packed tokens, and every decoder layer's keys and values of it."""
 
     def __init__(self, network: Transformer, by_length: bool) -> None:
         super().__init__()
         fuse_attention(network.encoder, CROSS_OPERATOR)
+        _pack_gates(network.encoder)
         self.network = network
         self.by_length = by_length
 
     def forward(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> tuple[Tensor, ...]:
         network = self.network
         packing = Packing(attention_mask_BS, by_length=self.by_length)
+        if network.config.has_relative_positions:
+            packing.keys = network.source_mask(attention_mask_BS)
         hidden_1ND = packing.pack(network.embed(input_ids_BS))
         for layer in network.encoder:
             hidden_1ND = layer(hidden_1ND, packing)
+        hidden_1ND = network.encoder_norm(hidden_1ND)
         projections = [
             (layer.cross_attention, project)
             for layer in network.decoder
@@ -137,6 +154,7 @@ class _TargetDecoder(nn.Module):
 
     def __init__(self, network: Transformer, by_length: bool) -> None:
         super().__init__()
+        _pack_gates(network.decoder)
         self.network = network
         self.by_length = by_length
         layers = [layer for layer in network.decoder if isinstance(layer, DecoderLayer)]
@@ -158,21 +176,41 @@ class _TargetDecoder(nn.Module):
         keys = source_lengths_B
         if not self.by_length:
             keys = padding_mask(source_lengths_B, crosses[0].shape[2])
-        hidden_BSD = network.embed(input_ids_BS, position_ids_BS)
+        lengths: tuple[Tensor | None, ...] = (seqlens_k_B, total_sequence_length)
+        if network.config.has_relative_positions:
+            added = self._added(position_ids_BS, total_sequence_length, pasts[0].shape[2])
+            lengths = (*lengths, *[None] * (ADDED_AT - FIRST_LENGTH - len(lengths)), added)
+        hidden_BSD = network.embed_target(input_ids_BS, position_ids_BS)
         presents: list[Tensor] = []
         for index, layer in enumerate(network.decoder):
             assert isinstance(layer, DecoderLayer)
             here = slice(2 * index, 2 * index + 2)
-            attended_BSD, *present = self.attentions[index](
-                hidden_BSD, pasts[here], (seqlens_k_B, total_sequence_length)
+            key, value = pasts[here]
+            attention, cross = self.attentions[index], self.crosses[index]
+            assert isinstance(attention, CachedAttention)
+            hidden_BSD = layer.around(
+                partial(attention.extending, (key, value), lengths, presents),
+                partial(cross, *crosses[here], keys),
+                hidden_BSD,
             )
-            presents += present
-            hidden_BSD = layer.attention_norm(hidden_BSD + attended_BSD)
-            crossed_BSD = self.crosses[index](hidden_BSD, *crosses[here], keys)
-            hidden_BSD = layer.cross_attention_norm(hidden_BSD + crossed_BSD)
-            hidden_BSD = layer.output_norm(hidden_BSD + layer.feed_forward(hidden_BSD))
         wanted_ND = hidden_BSD.flatten(0, 1).index_select(0, logit_positions_N)
-        return network.logits(wanted_ND).float(), *presents
+        return network.logits(network.decoder_norm(wanted_ND)).float(), *presents
+
+    def _added(self, position_ids_BS: Tensor, num_keys: Tensor, num_cached: int) -> Tensor:
+        """[B, H, S, T] of relative positions, T being the longest row's keys.
+
+        The tracer knows T only as some length; it takes the cache's for it.
+        """
+        zero, one = torch.tensor(0), torch.tensor(1)
+        keys_T = torch.onnx.ops.symbolic(
+            "::Range",
+            [zero, num_keys.to(torch.int64), one],
+            {},
+            dtype=torch.int64,
+            shape=(num_cached,),
+        )
+        added: Tensor = self.network.target_positions(position_ids_BS, keys_T)
+        return added
 
 
 class _CrossAttention(nn.Module):
@@ -183,7 +221,7 @@ class _CrossAttention(nn.Module):
         self.attention = attention
 
     def forward(
-        self, hidden_BSD: Tensor, key_BHTDh: Tensor, value_BHTDh: Tensor, keys: Tensor
+        self, key_BHTDh: Tensor, value_BHTDh: Tensor, keys: Tensor, hidden_BSD: Tensor
     ) -> Tensor:
         """[B, S, D]; `keys` is as in `Packing`."""
         query_BHSDh = self.attention.split_heads(self.attention.query(hidden_BSD))

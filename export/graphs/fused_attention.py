@@ -127,7 +127,7 @@ class Packing:
     """The places of a right-padded batch's tokens, packed and padded.
 
     `keys` is what attention is told of padding: bool [B, S], true for tokens, or `by_length` the
-    number of tokens of each row, int64 [B].
+    number of tokens of each row, int64 [B]. Relative positions are scores to add, [B, H, S, S].
     """
 
     def __init__(self, attention_mask_BS: Tensor, *, by_length: bool = False) -> None:
@@ -262,8 +262,8 @@ class FusedAttention(nn.Module):
             return attention_by_length(
                 (query, key, value), mask_BS, scale=self.scale, num_heads=self.num_heads
             )
-        mask_B1SS = None
-        if mask_BS is not None:
+        mask_B1SS = mask_BS  # scores to add are there for all queries
+        if mask_BS is not None and mask_BS.dim() == 2:
             num_rows, num_tokens = mask_BS.shape
             mask_B1SS = mask_BS[:, None, None, :].expand(num_rows, 1, query.shape[1], num_tokens)
         return torch.onnx.ops.attention(

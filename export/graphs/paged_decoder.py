@@ -57,7 +57,7 @@ class PagedAttention(NormingAttention):
     operator = OPERATOR
     num_lengths = 4
 
-    def placed(self, lengths: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    def placed(self, lengths: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         *others, bounds = lengths
         tables, norms = (list(pair) or [None, None] for pair in (self.tables, self.inside))
         left_out = [None] * SLOTS_AND_SINKS, [None] * SCALES

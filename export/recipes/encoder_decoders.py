@@ -36,6 +36,10 @@ def export_encoder_decoder(
     if held_out.text is not None:
         raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
     check_float(settings, "an encoder-decoder's")
+    if network.config.has_relative_positions and settings.target != "cpu":
+        raise ExportError(
+            f"target is {settings.target}, but graphs of relative positions are for the CPU"
+        )
     kinds = settings.graphs(("fp32",))
     graphs = build_graphs(kinds, lambda kind: _build(network, kind, on_step), lambda _: None)
     config = network.config
@@ -46,6 +50,9 @@ def export_encoder_decoder(
         max_source_tokens=checkpoint.max_tokens,
         pad_token_id=config.pad_token_id,
         eos_token_ids=(config.end_token_id,),
+        first_token_ids=config.first_token_ids,
+        banned_token_ids=config.banned_token_ids,
+        sampling=dict(checkpoint.sampling),
         decoder_start_token_id=config.start_token_id,
         origin=checkpoint.origin,
         **example_fields(settings, of_texts(GENERAL[:1])),

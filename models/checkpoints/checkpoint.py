@@ -39,6 +39,7 @@ from models.errors import CheckpointError, SettingError, check_range
 from models.json_files import fields_of, read_object
 from models.networks.heads import EncoderNetwork, TextNetwork
 from models.networks.kinds import Task, kind_named, kind_of
+from models.networks.transformer import Transformer
 from models.writing import writing
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
@@ -121,9 +122,13 @@ def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoin
         return _load_own(folder)
     pretrained = load_pretrained(folder, context)
     kind = kind_of(pretrained.model)
-    task, tokenizer = kind.task, NO_TOKENIZER
-    if kind.has_tokenizer:
+    task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
+    if kind.has_tokenizer and pretrained.tokenizer is None:
         tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
+    sampling: dict[str, float] = {}
+    if task == "text-generation":
+        is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
+        sampling = read_sampling(pretrained.folder, is_greedy=is_greedy)
     with fields_of(path, {}):
         return Checkpoint(
             pretrained.model,
@@ -133,7 +138,7 @@ def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoin
             pretrained.max_tokens,
             origin,
             chat=read_chat(pretrained.folder),
-            sampling=read_sampling(pretrained.folder) if task == "text-generation" else {},
+            sampling=sampling,
         )
 
 

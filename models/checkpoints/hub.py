@@ -12,6 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from models.checkpoints.chat_templates import CHAT_FILES
 from models.checkpoints.image_processors import PREPROCESSOR_FILE
 from models.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE
+from models.data.marian_tokenizer import SOURCE_FILE
 from models.errors import CheckpointError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -25,6 +26,7 @@ MODEL_FILES = (
     *CHAT_FILES,
     "vocab.txt",
     "vocab.json",
+    SOURCE_FILE,
     "merges.txt",
     "sentence_bert_config.json",
     PREPROCESSOR_FILE,

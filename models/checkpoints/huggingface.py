@@ -1,11 +1,11 @@
-"""Build our modules from a Hugging Face folder: BERT's family, GPT-2, Llama's kind, or ViT.
+"""Build our modules from a folder of Hugging Face's.
 
-Knows nothing about downloads. What the folder is for decides the module: GPT-2
-becomes a GPT, Llama and its relatives a Llama, a `...ForSequenceClassification` a
-SequenceClassifier and one that was made to fill masks, and whose tokenizer has one, a
-MaskedLanguageModel; `...ForTokenClassification` and `...ForQuestionAnswering` become networks of
-tokens. Everything else gives up its encoder, pooled as a sentence-transformers folder says, or by
-mean where nothing says so.
+Knows nothing about downloads. What the folder is for decides the module: GPT-2 becomes a GPT, Llama
+and its relatives a Llama, Marian, BART and T5 a Transformer, ViT a VisionTransformer, a
+`...ForSequenceClassification` a SequenceClassifier and one that was made to fill masks, and whose
+tokenizer has one, a MaskedLanguageModel; `...ForTokenClassification` and `...ForQuestionAnswering`
+become networks of tokens. Everything else gives up its encoder, pooled as a sentence-transformers
+folder says, or by mean where nothing says so.
 """
 
 import re
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from models.checkpoints.decoder_families import FAMILIES as DECODERS
@@ -29,7 +30,9 @@ from models.checkpoints.llama import (
     name_in_llama,
     text_values,
 )
+from models.checkpoints.sampling_defaults import GENERATION_CONFIG
 from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
+from models.checkpoints.seq2seq import SEQ2SEQ, is_seq2seq, seq2seq_family, with_output_of
 from models.checkpoints.stops import stop_tokens
 from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
 from models.checkpoints.vit import (
@@ -46,6 +49,7 @@ from models.checkpoints.weights import (
     read_tensors,
     read_weights,
 )
+from models.data.marian_tokenizer import load_source_tokenizer
 from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_only, fields_of, read_object
@@ -60,6 +64,7 @@ from models.networks.heads import (
 from models.networks.llama import Llama
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier
+from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
 
 CONFIG_FILE = "config.json"
@@ -78,10 +83,11 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 class PretrainedModel:
     """The contents of a folder without its tokenizer; only a classifier has `labels`."""
 
-    model: EncoderNetwork | GPT | Llama | VisionTransformer
+    model: EncoderNetwork | GPT | Llama | Transformer | VisionTransformer
     labels: tuple[str, ...]
     max_tokens: int
     folder: Path  # of the weights, and so of the tokenizer
+    tokenizer: Tokenizer | None = None  # where it is not made as those of all others
 
 
 def load_pretrained(folder: Path, context: int | None = None) -> PretrainedModel:
@@ -93,8 +99,10 @@ def load_pretrained(folder: Path, context: int | None = None) -> PretrainedModel
     values = read_object(use.encoder / CONFIG_FILE)
     if is_decoder(values):
         return load_llama(use.encoder, context)
+    if is_seq2seq(values):
+        return load_seq2seq(use.encoder, context)
     if context is not None:
-        known = ", ".join((*DECODERS, *WITH_TEXT_CONFIG))
+        known = ", ".join((*DECODERS, *WITH_TEXT_CONFIG, *SEQ2SEQ))
         raise SettingError("context", context, f"left out: it is for decoders, one of {known}")
     if is_image_classifier(values):
         return load_vit(use.encoder)
@@ -114,6 +122,24 @@ def load_llama(folder: Path, context: int | None = None) -> PretrainedModel:
         model, tensors, weights_path, lambda name: name_in_llama(name, config.norm_placement)
     )
     return PretrainedModel(model, (), max_tokens_of(folder, config.max_positions), folder)
+
+
+def load_seq2seq(folder: Path, context: int | None) -> PretrainedModel:
+    """An encoder-decoder, for sources and for outputs of at most `context` tokens each."""
+    path, weights_path = folder / CONFIG_FILE, folder / WEIGHTS_FILE
+    generation = read_object(folder / GENERATION_CONFIG, optional=True)
+    stated = {name: value for name, value in generation.items() if value is not None}
+    with fields_of(path, {**read_object(path), **stated}) as values:
+        family = seq2seq_family(values, path)
+        config = family.config(values, context)
+    tensors = family.weights(read_weights(folder), values, config, weights_path)
+    config = with_output_of(config, tensors)
+    model = build_on_meta(lambda: Transformer(config))
+    assign_weights(model, tensors, weights_path, lambda name: family.name_in_file(name, config))
+    tokenizer = load_source_tokenizer(folder)
+    return PretrainedModel(
+        model, (), max_tokens_of(folder, config.max_positions), folder, tokenizer
+    )
 
 
 def load_gpt2(folder: Path) -> PretrainedModel:
@@ -195,7 +221,7 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
     """Find the naming to use; refuse by name what we would compute differently."""
     model_type = values["model_type"]
     if model_type not in FAMILIES:
-        known = ", ".join((*FAMILIES, GPT2, *DECODERS))
+        known = ", ".join((*FAMILIES, GPT2, *DECODERS, *SEQ2SEQ))
         raise CheckpointError(
             f"{path}: model_type is {shown(model_type)}, but must be one of {known}; {ELSEWHERE}"
         )

@@ -20,10 +20,11 @@ WHOLE = {"top_k": (0, 2**31 - 1), "max_new_tokens": (1, 2**20)}
 RENAMED = {"max_new_tokens": "max_tokens"}
 
 
-def read_sampling(folder: Path) -> dict[str, float]:
-    """The stated parameters; temperature 0 where sampling is turned off. {} without the file.
+def read_sampling(folder: Path, *, is_greedy: bool = False) -> dict[str, float]:
+    """The stated parameters; temperature 0 where sampling is turned off.
 
-    Raises `CheckpointError` for a value that the server would refuse.
+    With `is_greedy` it is off unless the file turns it on. Raises `CheckpointError` for a value
+    that the server would refuse.
     """
     path = folder / GENERATION_CONFIG
     sampling: dict[str, float] = {}
@@ -34,6 +35,7 @@ def read_sampling(folder: Path) -> dict[str, float]:
         for name, bounds in WHOLE.items():
             if values.get(name) is not None:
                 sampling[RENAMED.get(name, name)] = check_whole(name, values[name], *bounds)
-        if values.get("do_sample") is False:
+        does_sample = values.get("do_sample")
+        if does_sample is False or (does_sample is None and is_greedy):
             sampling["temperature"] = 0.0
     return sampling

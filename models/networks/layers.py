@@ -117,8 +117,11 @@ class LearnedPositions(nn.Module):
     def forward(self, num_tokens: int) -> Tensor:
         """[num_tokens, D] for positions 0 .. num_tokens - 1."""
         # A lookup rather than a slice: a slice of the table would bind S when exporting.
-        positions = torch.arange(num_tokens, device=self.table.weight.device) + self.offset
-        vectors: Tensor = self.table(positions)
+        return self.at(torch.arange(num_tokens, device=self.table.weight.device))
+
+    def at(self, position_ids: Tensor) -> Tensor:
+        """[..., D] for any positions, counted from 0."""
+        vectors: Tensor = self.table(position_ids + self.offset)
         return vectors
 
 
@@ -176,14 +179,20 @@ class LayerSizes(Sizes, Protocol):
 
 
 def check_sizes(
-    sizes: Sizes, activations: Iterable[str], positive: Iterable[str] = POSITIVE
+    sizes: Sizes,
+    activations: Iterable[str],
+    positive: Iterable[str] = POSITIVE,
+    *,
+    has_own_head_size: bool = False,
 ) -> None:
     """Raise SettingError naming the first field that is outside its limits."""
     for name in positive:
         check_range(name, getattr(sizes, name), 1, float("inf"))
     check_range("dropout", sizes.dropout, 0.0, 0.9)
     check_choice("activation", sizes.activation, activations)
-    if sizes.num_heads < 1 or sizes.hidden_size % sizes.num_heads:
+    if has_own_head_size:
+        check_range("num_heads", sizes.num_heads, 1, float("inf"))
+    elif sizes.num_heads < 1 or sizes.hidden_size % sizes.num_heads:
         limit = f"a divisor of hidden_size {sizes.hidden_size}"
         raise SettingError("num_heads", sizes.num_heads, limit)
 

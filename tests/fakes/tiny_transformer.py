@@ -17,6 +17,7 @@ import torch
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.pair_tokenizer import train_pair_tokenizer
+from models.networks.layers import FeedForward
 from models.networks.transformer import DecoderLayer, Transformer, TransformerConfig
 from tests.fakes.tiny import randomise
 
@@ -40,6 +41,7 @@ def tiny_transformer(seed: int = 0, **changes: Any) -> Transformer:
     with torch.no_grad():  # or it would say one token again and again, whatever it read last
         for layer in network.decoder:
             assert isinstance(layer, DecoderLayer)
+            assert isinstance(layer.feed_forward, FeedForward)
             layer.feed_forward.contract.weight *= 4.0
             layer.cross_attention.output.weight *= 0.3
     return network.eval()

@@ -243,7 +243,7 @@ class _OnePlaceOff(nn.Module):
 
 def test_a_decoder_that_computes_something_else_is_refused(tmp_path: Path) -> None:
     network = tiny_transformer(num_layers=1)
-    network.positions = _OnePlaceOff(network.positions)  # type: ignore[assignment]
+    network.target_positions = _OnePlaceOff(network.target_positions)
     why = "differs from recomputing from scratch: max_abs_error is .*, the limit is 0.001"
     refused(network, ExportSettings("dates", tmp_path, "fp32"), why)
 

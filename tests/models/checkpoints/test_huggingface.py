@@ -273,8 +273,8 @@ def test_absent_and_default_fields_load(save: Save) -> None:
         ("is_decoder", True, "is_decoder is True, but only False"),
         (
             "model_type",
-            "t5",
-            "'t5', but must be one of bert, roberta, xlm-roberta, distilbert, gpt2",
+            "pegasus",
+            "'pegasus', but must be one of bert, roberta, xlm-roberta, distilbert, gpt2",
         ),
         ("hidden_act", "mish", "hidden_act is 'mish', but must be one of gelu"),
         ("problem_type", "multi_label_classification", "only 'single_label_classification'"),

@@ -88,7 +88,7 @@ def test_embeddings_are_vectors_times_the_root_of_their_size_plus_sinusoids(
         added[3, 4:6], torch.tensor([math.sin(angle), math.cos(angle)]), atol=1e-6, rtol=0
     )
     torch.testing.assert_close(added[0], torch.tensor([0.0, 1.0] * 8), atol=1e-6, rtol=0)
-    at_three = network.embed(ids[:, :1], torch.tensor([[3]]))[0, 0]
+    at_three = network.embed_target(ids[:, :1], torch.tensor([[3]]))[0, 0]
     torch.testing.assert_close(at_three - 4.0 * network.words.weight[ids[0, 0]], added[3])
 
 
