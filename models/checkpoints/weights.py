@@ -87,7 +87,8 @@ def assign_weights(
 ) -> None:
     """Give `module` its weights and set it to evaluation mode.
 
-    Raises CheckpointError naming the missing, unexpected or misshapen keys.
+    Raises CheckpointError naming the missing, unexpected or misshapen keys, and numbers that are
+    not finite.
     """
     wanted = {name_in_file(name): name for name in module.state_dict()}
     check_names(tensors, wanted, path)
@@ -102,6 +103,13 @@ def assign_weights(
             raise CheckpointError(
                 f"{path}: {name_in_file(name)} has numbers of type {state[name].dtype}, but must "
                 "have floating point numbers"
+            )
+        num_wrong = state[name].numel() - int(torch.isfinite(state[name]).sum())
+        if num_wrong:
+            raise CheckpointError(
+                f"{path}: {name_in_file(name)} has {num_wrong} of {state[name].numel()} numbers "
+                "that are not finite (NaN or infinite), but must have none: the file is damaged, "
+                "or its training has diverged"
             )
     module.load_state_dict(state, assign=True)
     module.eval()

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,16 @@ def test_missing_and_unexpected_weights_are_named(save: Save) -> None:
 def test_weights_of_another_size_are_named(save: Save) -> None:
     folder = save(classifier_of("bert"), intermediate_size=48)
     with pytest.raises(CheckpointError, match=r"intermediate\.dense\.weight has shape \[40, 24\]"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_named(save: Save, number: float) -> None:
+    folder = save(classifier_of("bert"))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["bert.encoder.layer.1.output.dense.bias"][3] = number
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"1\.output\.dense\.bias has 1 of 24 numbers that"):
         load_checkpoint(folder)
 
 
