@@ -80,8 +80,8 @@ def export_decoder(
     kinds = settings.graphs(AUTO, "paged")
     if settings.kv_cache == "int8" and not {kind.precision for kind in kinds} - set(FLOAT):
         raise ExportError(
-            f"kv_cache is int8, which is for precisions that round too; precision is "
-            f"{settings.precision}"
+            f"kv_cache is int8, which graphs of rounded weights have; precision is "
+            f"{settings.precision}, expected auto, int8, int8-weights or int4-weights"
         )
     decoder = _Decoder(checkpoint, network, settings, windows, on_step)
     graphs = build_graphs(kinds, decoder.build, check_cost)
@@ -294,7 +294,7 @@ def _check_range(network: DecoderNetwork, precision: Precision) -> None:
 def check_cost(variant: Variant) -> None:
     """Raise `ExportError` for an unrequested precision whose cost is not known."""
     if variant.precision not in HALF and not variant.perplexity:
-        raise ExportError("no held-out text to measure its perplexity on")
+        raise ExportError("no held-out text to measure its perplexity on: --held-out names one")
 
 
 def _check_rise(perplexity: dict[str, float], max_rise: float, precision: Precision) -> None:
