@@ -47,7 +47,9 @@ class SpecialTexts:
         joined = "".join((*_texts_in(value), *others))
         free = next((mark for mark in MARKS if mark not in joined), None)
         if free is None:
-            raise InvalidArgument("the messages have every character that Unicode says is none")
+            raise InvalidArgument(
+                "the messages have every character that Unicode says is none", "messages"
+            )
         return free
 
     def broken(self, value: Any, mark: str) -> Any:  # noqa: ANN401 - plain values

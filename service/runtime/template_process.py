@@ -77,7 +77,7 @@ class TemplateProcess:
                 f"{MAX_BYTES // 2**20} MiB, which are the limits"
             )
         if "error" in answer:
-            raise InvalidArgument(answer["error"])
+            raise InvalidArgument(answer["error"], "messages")
         return answer["text"]
 
     def close(self) -> None:

@@ -377,7 +377,9 @@ class PromptTokenizer(_Tokenizer):
         try:
             prompt.encode()
         except UnicodeEncodeError as error:
-            raise InvalidArgument("the messages have a half of a surrogate pair") from error
+            raise InvalidArgument(
+                "the messages have a half of a surrogate pair", "messages"
+            ) from error
         text, spans = self.special_texts.split(prompt, mark)
         ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         if sum([token_id in self._special_ids for token_id in ids]) != len(spans):

@@ -40,7 +40,8 @@ class Chat:
         if num_characters > self._max_characters:
             raise InvalidArgument(
                 f"the messages have {num_characters} characters, "
-                f"the server takes at most {self._max_characters}"
+                f"the server takes at most {self._max_characters}",
+                "messages",
             )
         if self._num_waiting >= MAX_WAITING:
             raise Overloaded("Exceeds maximum queue size")

@@ -341,6 +341,11 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         ({"stream_options": {}}, "stream_options", "expected stream to be true"),
         ({"model": "tale"}, "messages", "has no chat template"),
         ({"messages": [USER | {"content": "a" * 70}]}, "messages", "the prompt has 79 tokens"),
+        (
+            {"messages": [USER | {"content": "a" * 1_000_001}]},
+            "messages",
+            "the server takes at most 1000000",
+        ),
         ({"max_completion_tokens": 0}, "max_completion_tokens", "max_completion_tokens is 0"),
         ({"temperature": 200}, "temperature", "temperature is 200"),
         (
@@ -378,6 +383,7 @@ async def test_what_a_template_refuses_is_told_in_its_words(served: Served) -> N
     messages = [{"role": "system", "content": "be"}, USER]
     error = await refusal(served, model="strict", messages=messages)
     assert "System role not supported" in error["message"]
+    assert error["param"] == "messages"
 
 
 async def test_an_endless_template_is_in_the_way_of_no_other_model(served: Served) -> None:
