@@ -87,4 +87,7 @@ def _gives(model: pb.Model) -> str:
     if model.task != "text-generation":
         return ""
     defaults = ", ".join(f"{name} {value:g}" for name, value in model.sampling_defaults.items())
-    return f"text, by default with {defaults}" if defaults else "text"
+    outputs = "text and chats" if model.has_chat_template else "text"
+    if model.tool_call_form:
+        outputs = "text, chats and calls of functions"
+    return f"{outputs}, by default with {defaults}" if defaults else outputs

@@ -112,6 +112,16 @@ def test_the_table_of_models_shows_what_a_models_own_defaults_sample_with() -> N
     assert all(each in shown for each in ("text, by default with", "temperature 0.7", "top_k 20"))
 
 
+def test_the_table_of_models_says_which_ones_take_chats() -> None:
+    model = pb.Model(name="talks", version="1", task="text-generation", has_chat_template=True)
+    models = pb.ListModelsResponse(models=[model])
+    assert "│ text and chats " in " ".join(lines_of(ModelTable(models), 200))
+    models.models[0].tool_call_form = "hermes"
+    models.models[0].sampling_defaults.update({"top_k": 20.0})
+    shown = " ".join(lines_of(ModelTable(models), 200))
+    assert "│ text, chats and calls of functions, by default with top_k 20" in shown
+
+
 def test_a_long_word_of_an_answer_is_broken_and_not_cut() -> None:
     """As the tokens of languages without spaces are."""
     fill = reading_pb2.Fill(token="x" * 100, score=1.0)
