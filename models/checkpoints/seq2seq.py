@@ -207,10 +207,11 @@ def bart_weights(
     """The tensors of a file in our layout, by the names of `name_in_bart`."""
     found = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     for name in POSITIONS:
-        if values["model_type"] == "marian":
+        if values["model_type"] == "marian" and name not in found:
             found[name] = _sines_then_cosines(config.max_positions, config.hidden_size)
         elif name in found:
-            rows = slice(UNUSED_ROWS, UNUSED_ROWS + config.max_positions)
+            first = 0 if values["model_type"] == "marian" else UNUSED_ROWS
+            rows = slice(first, first + config.max_positions)
             found[name] = found[name][rows].contiguous()
     bias = found.pop(OUTPUT_BIAS, None)
     if bias is not None and bias.any():

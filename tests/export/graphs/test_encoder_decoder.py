@@ -1,6 +1,7 @@
 """An encoder-decoder's graphs, run by the server's decoder, compute what PyTorch computes."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,11 @@ import torch
 from onnx import TensorProto
 from torch import Tensor, nn
 
-from export.checks.encoder_decoding import measure_parity, open_graphs
+from export.checks.decoding import DecoderParity
+from export.checks.encoder_decoding import measure_parity, open_graphs, rounding_of
 from export.errors import ExportError
 from export.exporter import export_any
-from export.recipes.encoder_decoders import LIMITS
+from export.recipes.encoder_decoders import LIMITS, check_parity
 from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.networks.transformer import DecoderLayer, Transformer
@@ -239,6 +241,23 @@ class _OnePlaceOff(nn.Module):
         shifted = position_ids + 1 if position_ids.dim() == 2 else position_ids
         found: Tensor = self.positions.at(shifted % MAX_POSITIONS)  # type: ignore[operator]
         return found
+
+
+def test_a_network_of_large_logits_is_compared_by_what_float32_costs_it() -> None:
+    """An error of 0.002 is a fault, or rounding where logits are in thousands; 2 is a fault."""
+    network, steep = tiny_transformer(num_layers=1), tiny_transformer(num_layers=1)
+    with torch.no_grad():
+        for layer in steep.decoder:
+            assert isinstance(layer, DecoderLayer)
+            assert isinstance(layer.output_norm, nn.LayerNorm)
+            layer.output_norm.weight.mul_(1_000.0)
+    assert rounding_of(network) < 1e-4 < 2e-3 < rounding_of(steep) < 0.1
+    rounded = DecoderParity(2e-3, 0.0, 0.0, 0.0, 0.0)
+    check_parity(rounded, steep)
+    with pytest.raises(ExportError, match=r"max_abs_error is 2.00e-03, the limit is 0.001"):
+        check_parity(rounded, network)
+    with pytest.raises(ExportError, match=r"max_abs_error is 2.00e\+00"):
+        check_parity(replace(rounded, max_abs_error=2.0), steep)
 
 
 def test_a_decoder_that_computes_something_else_is_refused(tmp_path: Path) -> None:

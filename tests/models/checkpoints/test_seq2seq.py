@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
@@ -78,6 +79,24 @@ def test_an_output_layer_of_its_own_is_kept(tmp_path: Path) -> None:
     assert not network.config.is_tied
     with torch.inference_mode():
         torch.testing.assert_close(network(ids, mask, ids), 2 * tied)
+
+
+def test_a_table_of_positions_in_a_file_of_marian_is_used(tmp_path: Path) -> None:
+    """Files have none since its numbers are computed; transformers reads one that is there."""
+    write_folder("marian", tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS_FILE)
+    tables = {
+        f"model.{half}.embed_positions.weight": torch.rand(40, 32)
+        for half in ("encoder", "decoder")
+    }
+    save_file(tensors | tables, tmp_path / WEIGHTS_FILE, {"format": "pt"})
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path)
+    ids, mask = sources()
+    with torch.inference_mode():
+        expected = theirs(input_ids=ids, attention_mask=mask, decoder_input_ids=ids).logits
+        torch.testing.assert_close(
+            imported(tmp_path)(ids, mask, ids), expected, rtol=0, atol=TOLERANCE
+        )
 
 
 def test_a_shorter_context_has_the_first_positions(tmp_path: Path) -> None:
