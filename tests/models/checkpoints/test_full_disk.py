@@ -41,7 +41,13 @@ for line in sys.stdin:
     code = os.waitstatus_to_exitcode(os.wait()[1])
     print(json.dumps([code, text]), flush=True)
 """
-ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "500"}
+ENVIRONMENT = {
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+    "COLUMNS": "500",
+    # Under the limit, Python would write the beginning of a module's bytecode, and fail on it.
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 
 
 class Ended(NamedTuple):
