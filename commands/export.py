@@ -64,7 +64,12 @@ export = command_of(
             "Checkpoint folder, Hugging Face folder, or hub id.",
             f"{PREFIX}_CHECKPOINT",
         ),
-        *flags_of(ExportSettings, PREFIX, omit=["calibration", "examples"], has_limits=True),
+        *flags_of(
+            ExportSettings,
+            PREFIX,
+            omit=["calibration", "calibration_images", "examples"],
+            has_limits=True,
+        ),
         flag(
             "task",
             str | None,
@@ -96,7 +101,8 @@ export = command_of(
             None,
             "Plain text, one text per line, to calibrate int8 and the weights of int4-weights on: "
             "texts like those of future requests. By default English texts that come with "
-            "Attendant and Python.",
+            "Attendant and Python. Of a model that reads images, a folder of PNG and JPEG files: "
+            "without one there is no int8.",
             f"{PREFIX}_CALIBRATION",
         ),
         flag(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +18,7 @@ from export.errors import ExportError
 from export.examples import read_examples, some_of
 from export.exporter import Exported, export_any
 from export.graphs.files import bytes_on_disk
+from export.recipes.image_samples import read_images
 from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import Example as LabelledExample
@@ -61,10 +63,13 @@ class DataFiles:
             return some_of(labelled)
         return read_examples(self.examples, task, has_images=has_images)
 
-    def read_calibration(self) -> tuple[str, ...]:
+    def read_calibration(self, *, has_images: bool) -> dict[str, Any]:
+        """The setting of what to calibrate on: texts or images."""
         if self.calibration is None:
-            return ()
-        return tuple(self.calibration.read_text(encoding="utf-8").splitlines())
+            return {}
+        if has_images:
+            return {"calibration_images": read_images(self.calibration)}
+        return {"calibration": tuple(self.calibration.read_text(encoding="utf-8").splitlines())}
 
 
 def export_model(
@@ -78,13 +83,12 @@ def export_model(
         checkpoint = load_checkpoint(source)
         files.check(task or checkpoint.task)
         held_out = files.read_held_out()
+        has_images = isinstance(checkpoint.model, VisionTransformer)
         settings = replace(
             settings,
-            calibration=files.read_calibration(),
+            **files.read_calibration(has_images=has_images),
             examples=files.read_examples(
-                task or checkpoint.task,
-                held_out.labelled,
-                has_images=isinstance(checkpoint.model, VisionTransformer),
+                task or checkpoint.task, held_out.labelled, has_images=has_images
             ),
         )
         exported = export_any(checkpoint, settings, held_out, on_step=status.update, task=task)

@@ -108,6 +108,9 @@ class ExportSettings(Settings):
     calibration: tuple[str, ...] = setting(
         (), "Texts to calibrate int8 and 4-bit weights on, in place of those at hand."
     )
+    calibration_images: tuple[bytes, ...] = setting(
+        (), "PNG and JPEG files to calibrate int8 on, for a model that reads images."
+    )
 
     def graphs(
         self, auto: tuple[Precision, ...], other_layout: Layout = ""

@@ -26,7 +26,7 @@ from export.errors import ExportError
 from export.exporter import export_any
 from export.recipes.vision import check_vision_parity
 from export.settings import ExportSettings
-from models.checkpoints.checkpoint import Checkpoint
+from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from models.data.images import LabelledImages, digits, normalised
 from models.networks.vit import VisionTransformer
 from models.recipes.vision import split_images, train_vit
@@ -125,7 +125,12 @@ def test_a_version_says_how_images_are_prepared(repository: Path, checkpoint: Ch
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"precision": "int8"}, "precision is int8"),
+        ({"precision": "int8"}, "--calibration with a folder of PNG and JPEG files"),
+        (
+            {"precision": "int8", "calibration_images": (b"GIF89a",) * 8},
+            "image 0 is not an image",
+        ),
+        ({"precision": "int8", "calibration_images": (b"GIF89a",) * 7}, "there are 7 images"),
         ({"precision": "fp16"}, "precision is fp16"),
         ({"attention": "MultiHeadAttention"}, "attention is MultiHeadAttention"),
         ({"name": "../x"}, "name is"),
@@ -138,6 +143,66 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(
     with pytest.raises(ExportError, match=message):
         export_any(checkpoint, settings)
     assert not list(tmp_path.iterdir())
+
+
+def files_of(images: LabelledImages) -> tuple[bytes, ...]:
+    files = []
+    for example in images.examples:
+        content = BytesIO()
+        Image.fromarray(example.pixels[0].numpy()).save(content, "PNG")
+        files.append(content.getvalue())
+    return tuple(files)
+
+
+def test_int8_is_written_where_images_are_given_and_answers_alike(
+    checkpoint: Checkpoint, images: LabelledImages, tmp_path: Path
+) -> None:
+    settings = ExportSettings("digits", tmp_path, calibration_images=files_of(images))
+    manifest = export_any(checkpoint, settings).manifest
+    (variant,) = manifest.variants
+    assert (manifest.precision, variant.precision, manifest.left_out) == ("fp32", "int8", {})
+    assert variant.parity["images_compared"] == 50
+    assert variant.parity["same_labels"] >= 0.98
+    assert variant.parity["max_neighbour_effect"] < 1e-5
+    graph = onnx.load(tmp_path / "digits/1/model.int8.onnx")
+    products = [node for node in graph.graph.node if node.op_type == "MatMulIntegerToFloat"]
+    assert len(products) == 2 + 2 * 6
+
+
+def test_the_command_calibrates_on_a_folder(
+    checkpoint: Checkpoint, images: LabelledImages, tmp_path: Path
+) -> None:
+    save_checkpoint(checkpoint, tmp_path / "checkpoint")
+    (tmp_path / "images" / "some").mkdir(parents=True)
+    for number, file in enumerate(files_of(images)[:64]):
+        (tmp_path / "images" / "some" / f"{number}.PNG").write_bytes(file)
+    command = ["export", str(tmp_path / "checkpoint"), "--name", "digits"]
+    command += ["--precision", "int8", "--model-repository", str(tmp_path / "repository")]
+    result = CliRunner().invoke(app, [*command, "--calibration", str(tmp_path / "images")])
+    assert result.exit_code == 0, result.output
+    assert "images compared" in result.output
+    for path, message in (
+        ("images/some/0.PNG", "is calibrated on a folder of PNG"),
+        ("checkpoint", "has no file that ends with .png"),
+    ):
+        result = CliRunner().invoke(app, [*command, "--calibration", str(tmp_path / path)])
+        assert result.exit_code == 1
+        assert message in " ".join(result.output.split())
+
+
+def test_int8_that_answers_otherwise_is_left_out_with_the_reason(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """Calibrated on black images, it knows nothing of light ones."""
+    content = BytesIO()
+    Image.new("L", (8, 8)).save(content, "PNG")
+    light = BytesIO()
+    Image.fromarray(np.random.default_rng(3).integers(0, 256, (8, 8), np.uint8)).save(light, "PNG")
+    # The first of four is compared, the others are calibrated on.
+    files = (light.getvalue(), *[content.getvalue()] * 3) * 4
+    settings = ExportSettings("digits", tmp_path, calibration_images=files)
+    reason = export_any(checkpoint, settings).manifest.left_out["int8"]
+    assert "calibrate on images like yours" in reason
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
