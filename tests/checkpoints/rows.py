@@ -56,6 +56,9 @@ SIZES: dict[str, dict[str, Any]] = {  # by model_type; others are _ENCODER
     "bart": _BART,
     "marian": _BART,
     "t5": _T5,
+    "mt5": _T5,
+    "mbart": _BART,
+    "m2m_100": _BART,
     "beit": _IMAGES,
     "vit": _IMAGES,
     "deit": _IMAGES,
@@ -166,7 +169,9 @@ NOISE = 0.2  # the deviation of what is added to each parameter
 MULTI_LABEL = {"problem_type": "multi_label_classification"}
 REGRESSION = {"problem_type": "regression"}
 # transformers has two classifiers of it.
-WITHOUT_TEACHER = {"architectures": ["DeiTForImageClassification"]}
+WITHOUT_TEACHER, WITH_TEACHER = (
+    {"architectures": [f"DeiTForImageClassification{rest}"]} for rest in ("", "WithTeacher")
+)
 
 ROWS = (
     Row("bert", "all-MiniLM-L6-v2, e5", "embedding", form="mean", pooling=MEAN),
@@ -180,14 +185,20 @@ ROWS = (
     Row("bert", "bert-base-uncased", "masks"),
     Row("distilbert", "distilbert-sst-2", "classes"),
     Row("distilbert", "distilbert-squad", "answers"),
+    Row("distilbert", "distilbert-NER", "tokens"),
+    Row("distilbert", "distilbert-base-uncased", "masks"),
     Row("distilbert", "msmarco-distilbert", "embedding", form="mean", pooling=MEAN),
     Row("roberta", "twitter-roberta-sentiment", "classes", "roberta"),
     Row("roberta", "stsb-roberta (cross-encoder)", "score", "roberta"),
+    Row("roberta", "all-distilroberta-v1", "embedding", "roberta", "mean", {}, MEAN),
+    Row("roberta", "roberta-base-squad2", "answers", "roberta"),
     Row("roberta", "roberta-base", "masks", "roberta"),
+    Row("camembert", "camembert-ner", "tokens", "roberta"),
     Row("xlm-roberta", "multilingual-e5", "embedding", "xlm-roberta", "mean", {}, MEAN),
     Row("xlm-roberta", "bge-reranker-v2-m3", "score", "xlm-roberta"),
     Row("xlm-roberta", "xlm-roberta-ner", "tokens", "xlm-roberta"),
     Row("xlm-roberta", "xlm-roberta-squad2", "answers", "xlm-roberta"),
+    Row("xlm-roberta", "xlm-roberta-base", "masks", "xlm-roberta"),
     Row("modernbert", "gte-modernbert-base", "embedding", "modernbert", "first token", {}, CLS),
     Row("modernbert", "ModernBERT, fine-tuned", "classes", "modernbert"),
     Row("modernbert", "gte-reranker-modernbert", "score", "modernbert"),
@@ -202,6 +213,8 @@ ROWS = (
     Row("deberta-v2", "mxbai-rerank v1", "score", "albert"),
     Row("nomic_bert", "nomic-embed-text-v1.5", "embedding", form="mean", pooling=MEAN),
     Row("gpt2", "GPT-2, fine-tuned", "classes", "gpt2"),
+    Row("llama", "Llama, fine-tuned", "classes", "gpt2"),
+    Row("mistral", "e5-mistral", "embedding", "ending", "last token", {}, LAST),
     Row("qwen3", "Qwen3-Embedding", "embedding", "ending", "last token", {}, LAST),
     Row("qwen3", "Qwen3-Reranker, converted", "score", "gpt2"),
     Row("marian", "opus-mt", "texts", "t5", changes={"decoder_start_token_id": 0}),
@@ -219,7 +232,11 @@ ROWS = (
             "tie_word_embeddings": False,
         },
     ),
+    Row("mbart", "mbart-large-50", "texts", "roberta", changes={"decoder_start_token_id": 2}),
+    Row("mt5", "mt5-small", "texts", "t5", changes={"decoder_start_token_id": 0}),
+    Row("m2m_100", "NLLB-200, M2M100", "texts", "t5", changes={"decoder_start_token_id": 1}),
     Row("vit", "vit-base-patch16-224", "images"),
-    Row("deit", "deit-base-distilled", "images", changes=WITHOUT_TEACHER),
+    Row("deit", "DeiT, fine-tuned", "images", changes=WITHOUT_TEACHER),
+    Row("deit", "deit-base-distilled", "images", form="teacher", changes=WITH_TEACHER),
     Row("beit", "beit-base-patch16-224", "images"),
 )
