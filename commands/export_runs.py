@@ -52,7 +52,7 @@ class DataFiles:
     def read_held_out(self) -> HeldOut:
         return HeldOut(
             tuple(read_dataset(self.labelled).examples) if self.labelled else (),
-            self.held_out.read_text(encoding="utf-8") if self.held_out else None,
+            _text("--held-out", self.held_out) if self.held_out else None,
         )
 
     def read_examples(
@@ -69,7 +69,19 @@ class DataFiles:
             return {}
         if has_images:
             return {"calibration_images": read_images(self.calibration)}
-        return {"calibration": tuple(self.calibration.read_text(encoding="utf-8").splitlines())}
+        return {"calibration": tuple(_text("--calibration", self.calibration).splitlines())}
+
+
+def _text(flag: str, path: Path) -> str:
+    """The text of the file that a flag names. Raises ExportError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ExportError(
+            f"{flag} {path}: byte {error.start} is no UTF-8 text: {error.reason}"
+        ) from error
+    except OSError as error:
+        raise ExportError(f"{flag} {path} cannot be read: {error.strerror or error}") from error
 
 
 def export_model(
