@@ -144,10 +144,17 @@ class ChatRequest(SamplingFields, kw_only=True):
         """Whether a function is called, and with which arguments, no grammar can promise."""
         if self.tool_choice not in (None, "none", "auto"):
             raise unsupported("tool_choice", NO_CHOICE)
+        names: set[str] = set()
         for place, tool in enumerate(self.tools or ()):
             if tool.type != "function":
                 field = f"tools[{place}].type"
                 raise invalid(f"{field} is '{tool.type[:64]}', expected function", field)
+            name, field = tool.function.name, f"tools[{place}].function.name"
+            if not name:
+                raise invalid(f"{field} is empty, expected a name", field)
+            if name in names:
+                raise invalid(f"{field} is '{name[:64]}', expected another than before it", field)
+            names.add(name)
             if tool.function.strict:
                 raise unsupported(f"tools[{place}].function.strict", NO_GRAMMAR)
         if self.functions and self.function_call != "none":
@@ -174,6 +181,14 @@ class ChatRequest(SamplingFields, kw_only=True):
             names["max_tokens"] = "max_completion_tokens"
         if self.logprobs:
             names["logprobs"] = "top_logprobs"
+        for place, message in enumerate(self.messages):
+            calls = len(message.tool_calls or ())
+            for index in range(calls):
+                call = f"messages[{place}].tool_calls[{index}]"
+                names[f"{call}.arguments"] = f"{call}.function.arguments"
+            if message.function_call is not None:
+                call = f"messages[{place}].tool_calls[{calls}]"
+                names[f"{call}.arguments"] = f"messages[{place}].function_call.arguments"
         return names
 
     @property

@@ -39,6 +39,9 @@ WRITTEN = '<tool_call>\n{"name": "sum", "arguments": {"a": [1, 2]}}\n</tool_call
 ANSWER = greedy_text(rendered(("user", "hi")), 6)
 
 
+BROKEN = {"name": "sum", "arguments": "{"}  # a call whose arguments are no JSON
+
+
 @asynccontextmanager
 async def every_chat(repository: Path, **settings: Any) -> AsyncIterator[Served]:
     write_every_model(repository)
@@ -333,6 +336,22 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "expected 0 to 20"),
         ({"response_format": {"type": "json_object"}}, "response_format", "no grammar"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "tools[0].function is missing"),
+        (
+            {"tools": [{"function": {"name": ""}}]},
+            "tools[0].function.name",
+            "tools[0].function.name is empty",
+        ),
+        (
+            {"messages": [USER, {"role": "assistant", "tool_calls": [{"function": BROKEN}]}]},
+            "messages[1].tool_calls[0].function.arguments",
+            "messages[1].tool_calls[0].function.arguments is not JSON",
+        ),
+        (
+            {"messages": [USER, {"role": "assistant", "function_call": BROKEN}]},
+            "messages[1].function_call.arguments",
+            "messages[1].function_call.arguments is not JSON",
+        ),
+        ({"tools": [SUM, SUM]}, "tools[1].function.name", "is 'sum', expected another than before"),
         ({"tools": [SUM]}, "tools", "the chat template of model 'talks' declares none"),
         ({"tool_choice": "required"}, "tool_choice", "expected auto or none"),
         ({"tools": [STRICT]}, "tools[0].function.strict", "no grammar"),
