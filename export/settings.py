@@ -4,7 +4,7 @@ Imports no PyTorch: the command line makes its flags of the settings.
 docs/cuda.md says what was verified on CUDA.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -143,16 +143,17 @@ class HeldOut:
     text: str | None = None
 
 
-def check_float(settings: ExportSettings, whose: str) -> None:
+def check_float(settings: ExportSettings, whose: str, also: Iterable[Precision] = ()) -> None:
     """Raise `ExportError` unless the precision is fp32 on a CPU; on CUDA fp16 and bf16 too."""
     if settings.target == "cpu" or settings.precision not in HALF:
-        check_fp32(settings, whose)
+        check_fp32(settings, whose, also)
 
 
-def check_fp32(settings: ExportSettings, whose: str) -> None:
-    """Raise `ExportError` unless the precision is auto or fp32: only fp32 was measured."""
-    if settings.precision not in ("auto", "fp32"):
-        raise ExportError(f"precision is {settings.precision}, {whose} is fp32")
+def check_fp32(settings: ExportSettings, whose: str, also: Iterable[Precision] = ()) -> None:
+    """Raise `ExportError` unless the precision is auto or fp32, or one that was measured `also`."""
+    measured = ("fp32", *also)
+    if settings.precision not in ("auto", *measured):
+        raise ExportError(f"precision is {settings.precision}, {whose} is {' or '.join(measured)}")
 
 
 def check_name(name: str) -> None:

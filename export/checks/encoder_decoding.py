@@ -59,17 +59,34 @@ def rounding_of(network: Transformer) -> float:
     return max(errors)
 
 
+def measure_texts(
+    network: Transformer,
+    encoder: onnx.ModelProto,
+    decoder: onnx.ModelProto,
+    sources: Sequence[Row],
+) -> DecoderParity:
+    """What graphs that round write of texts, beside what PyTorch would choose at each place."""
+    longest = max(map(len, sources))
+    opened = open_graphs(network, encoder, decoder, len(sources) + 1, longest)
+    return compare_decoding(opened, sources, _with_network(network))
+
+
 def open_graphs(
-    network: Transformer, encoder: onnx.ModelProto, decoder: onnx.ModelProto, num_slots: int
+    network: Transformer,
+    encoder: onnx.ModelProto,
+    decoder: onnx.ModelProto,
+    num_slots: int,
+    max_source_tokens: int | None = None,
 ) -> EncoderDecoder:
     """The server's encoder-decoder over graphs held in memory."""
     config = network.config
+    most = max_source_tokens or config.max_positions
     return EncoderDecoder(
         open_session(encoder),
         open_session(decoder),
-        SourceLimits(config.max_positions, config.pad_token_id, config.start_token_id),
+        SourceLimits(most, config.pad_token_id, config.start_token_id),
         num_slots=num_slots,
-        max_tokens=2 * config.max_positions,
+        max_tokens=most + config.max_positions,
         max_rows=num_slots,
     )
 

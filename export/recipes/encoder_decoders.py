@@ -6,10 +6,14 @@ docs/cuda.md says what was verified on CUDA.
 
 import copy
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+
+import onnx
 
 from export.checks.decoding import DecoderParity, ParityLimits
-from export.checks.encoder_decoding import measure_parity, rounding_of
+from export.checks.encoder_decoding import measure_parity, measure_texts, rounding_of
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
 from export.examples import GENERAL, example_fields, of_texts
@@ -17,14 +21,26 @@ from export.graphs.candidates import with_candidates
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from export.graphs.graph import DTYPES, fused_ops
 from export.graphs.widened import widened
+from export.precision.blocks import quantize_blocks
+from export.precision.rows import quantize_rows
+from export.precision.samples import sample_rows
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, check_float, versions
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.transformer import Transformer
-from service.contract.manifest import GraphDevice, Manifest, Variant
+from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
 from service.contract.precision import HALF
 
 LIMITS = ParityLimits(1e-3, 0.0, 1e-4, 0.0)
+# Of graphs that round, written for texts: no neighbour may change them. What PyTorch would have
+# chosen otherwise is the precision's cost, which the manifest states; the limit only tells a coarse
+# graph from a wrong one.
+ROUNDED_LIMITS = ParityLimits(float("inf"), 0.75, 1e-4, 0.75)
+QUANTIZED: dict[Precision, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
+    "int8": quantize_rows,
+    "int8-weights": partial(quantize_blocks, bits=8),
+}
+NUM_SOURCES = 16  # texts that the cost is measured on, 64 tokens of each output
 NETWORK = "encoder-decoder"
 
 
@@ -36,13 +52,19 @@ def export_encoder_decoder(
     assert isinstance(network, Transformer), "others have their own recipe"
     if held_out.text is not None:
         raise ExportError("held-out text is for decoders that continue texts; this one needs pairs")
-    check_float(settings, "an encoder-decoder's")
+    check_float(settings, "an encoder-decoder's", also=QUANTIZED)
     if network.config.has_relative_positions and settings.target != "cpu":
         raise ExportError(
             f"target is {settings.target}, but graphs of relative positions are for the CPU"
         )
     kinds = settings.graphs(("fp32",))
-    graphs = build_graphs(kinds, lambda kind: _build(network, kind, on_step), lambda _: None)
+
+    def build(kind: GraphKind) -> Built:
+        if kind.precision in QUANTIZED:
+            return _build_quantized(checkpoint, network, kind, settings, on_step)
+        return _build(network, kind, on_step)
+
+    graphs = build_graphs(kinds, build, lambda _: None)
     config = network.config
     manifest = Manifest(
         task="text-generation",
@@ -90,6 +112,32 @@ def _build(network: Transformer, kind: GraphKind, on_step: OnStep) -> Built:
     device: GraphDevice = "cuda" if is_half else "cpu"
     return Built(
         decoder, Variant(precision, fused, parity.to_dict(), device=device), encoder=encoder
+    )
+
+
+def _build_quantized(
+    checkpoint: Checkpoint,
+    network: Transformer,
+    kind: GraphKind,
+    settings: ExportSettings,
+    on_step: OnStep,
+) -> Built:
+    """Both graphs with rounded weights, compared on sample texts once they are right in float32."""
+    precision = kind.precision
+    exact = _build(network, GraphKind("fp32"), on_step)
+    assert exact.encoder is not None, "an encoder-decoder has one"
+    on_step(f"{precision}: quantising weights")
+    encoder, decoder = (QUANTIZED[precision](graph) for graph in (exact.encoder, exact.graph))
+    samples = sample_rows(checkpoint.tokenizer, settings.calibration, checkpoint.max_tokens)
+    sources = [row for row in samples.checked if row][:NUM_SOURCES]
+    if not sources:
+        raise ExportError("the texts to compare on have no tokens, at least 1 is needed")
+    on_step(f"{precision}: comparing the outputs of {len(sources)} texts with PyTorch's")
+    parity = measure_texts(network, encoder, decoder, sources)
+    ROUNDED_LIMITS.check(parity)
+    fused = dict(Counter(fused_ops(encoder)) + Counter(fused_ops(decoder)))
+    return Built(
+        decoder, Variant(precision, fused, parity.to_dict(), device="cpu"), encoder=encoder
     )
 
 

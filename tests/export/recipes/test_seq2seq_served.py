@@ -20,6 +20,7 @@ from export.errors import ExportError
 from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import load_checkpoint
+from service.contract.manifest import Precision
 from tests.fakes.http import ask
 from tests.fakes.seq2seq_folders import write_folder
 from tests.fakes.serving import Served, serving
@@ -146,6 +147,38 @@ async def test_a_translation_comes_by_http_whole_and_as_it_is_written(
     (output,) = (await ask(served, "POST", "/models/marian", body)).json
     assert output["translation_text"] == wanted
     assert "".join(token["text"] for token in output["details"]["tokens"]) == wanted
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-weights"])
+async def test_rounded_graphs_state_what_they_cost_and_are_served(
+    precision: Precision, tmp_path: Path
+) -> None:
+    """The manifest has the share of tokens that float32 would not choose, on texts like one's own.
+
+    The server then writes mostly what transformers does; a source beside others the same.
+    """
+    network = write_folder("marian", tmp_path / "folder", encoder_layers=1, decoder_layers=1)
+    texts = tuple(f"the text {word} is one" for word in "abcdefghijklmnopqrstuvwxyz")
+    settings = ExportSettings("marian", tmp_path / "models", precision, calibration=texts)
+    manifest = export_any(load_checkpoint(tmp_path / "folder"), settings).manifest
+    cost = manifest.parity["network_changed_tokens"]
+    assert manifest.precision == precision
+    assert manifest.parity["max_abs_error"] > 1e-2, "nothing was rounded"
+    assert cost < 0.25
+    tokenizer = Tokenizer.from_file(str(tmp_path / "folder/tokenizer.json"))
+    async with serving(tmp_path / "models") as served:
+        translators = Translators(served, {"marian": network}, tokenizer)
+        alone = await translators.answer("marian", texts[0], max_tokens=16)
+        together = await asyncio.gather(
+            *(translators.answer("marian", text, max_tokens=16) for text in texts[:6])
+        )
+    assert together[0].results == alone.results
+    said = [list(answer.results[0].token_ids) for answer in together]
+    wanted = [
+        translators.generated("marian", text, max_new_tokens=16, num_beams=1).sequences[0, 1:]
+        for text in texts[:6]
+    ]
+    assert sum(ids[0] == int(row[0]) for ids, row in zip(said, wanted, strict=True)) >= 4
 
 
 def test_relative_positions_are_for_the_cpu(tmp_path: Path) -> None:
