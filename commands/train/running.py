@@ -48,6 +48,11 @@ def summary(checkpoint: Checkpoint, folder: Path) -> Table:
     )
     table.add_row("weights", f"{num_weights / 1e6:.1f} million")
     table.add_row("longest text", f"{checkpoint.max_tokens} tokens")
+    if checkpoint.task == "text-generation":
+        table.add_row("chat template", "yes" if checkpoint.chat else "none")
+    if checkpoint.sampling:
+        own = ", ".join(f"{name} {value:g}" for name, value in checkpoint.sampling.items())
+        table.add_row("own sampling", own)
     if checkpoint.labels:
         table.add_row("labels", ", ".join(checkpoint.labels))
     if isinstance(model, TextEmbedder):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,8 @@ def test_a_decoder_keeps_its_use_and_gets_no_other(
     result = run("import", tmp_path / "gpt", tmp_path / "copy", "--task", "text-generation")
     assert result.exit_code == 0, result.output
     assert "3 layers, 16 values per token" in result.output
+    assert "none" in _row(result.output, "chat template")
+    assert "own sampling" not in result.output
     assert load_checkpoint(tmp_path / "copy").task == "text-generation"
 
     result = run("import", tmp_path / "gpt", tmp_path / "other", "--task", "embedding")
@@ -83,3 +86,20 @@ def test_a_decoder_keeps_its_use_and_gets_no_other(
     assert result.exit_code == 2
     assert "left out: it is for embedders, and the task of" in result.output
     assert not (tmp_path / "other").exists()
+
+
+def test_the_table_says_whether_a_decoder_takes_chats_and_what_it_samples_with(
+    run: Run, gpt_checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    chat = {"chat_template": [{"name": "default", "template": "{{ messages }}"}]}
+    sampling = {"temperature": 0.6, "top_k": 20}
+    save_checkpoint(replace(gpt_checkpoint, chat=chat, sampling=sampling), tmp_path / "gpt")
+    result = run("import", tmp_path / "gpt", tmp_path / "copy")
+    assert result.exit_code == 0, result.output
+    assert "yes" in _row(result.output, "chat template")
+    assert "temperature 0.6, top_k 20" in _row(result.output, "own sampling")
+
+
+def _row(output: str, name: str) -> str:
+    """The line of the table that has the name."""
+    return next(line for line in output.splitlines() if name in line)
