@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.families import activation
+from models.checkpoints.llama import ELSEWHERE
 from models.errors import CheckpointError, SettingError
 from models.json_files import check_only
 from models.networks.gpt import GPTConfig
@@ -54,7 +55,9 @@ def check_gpt2(values: Mapping[str, Any], path: Path) -> None:
     for name in values.get("architectures") or ():
         if name not in ARCHITECTURES:
             known = " or ".join(ARCHITECTURES)
-            raise CheckpointError(f"{path}: architectures has {name!r}, but must be {known}")
+            raise CheckpointError(
+                f"{path}: architectures has {name!r}, but must be {known}: {ELSEWHERE}"
+            )
 
 
 def gpt2_config(values: Mapping[str, Any]) -> GPTConfig:

@@ -278,7 +278,8 @@ def labels_of(
     problem = values.get("problem_type") or SINGLE_LABEL
     if problem != SINGLE_LABEL:
         raise CheckpointError(
-            f"{path}: problem_type is {shown(problem)}, but only {SINGLE_LABEL!r} is supported"
+            f"{path}: problem_type is {shown(problem)}, but only {SINGLE_LABEL!r} is supported: "
+            f"{ELSEWHERE}"
         )
     output = f"{family.head['output']}.weight"
     if output not in tensors:
@@ -290,7 +291,7 @@ def labels_of(
     if num_labels < 2 or sorted(names) != list(range(num_labels)):
         raise CheckpointError(
             f"{path}: id2label has {len(names)} labels and {output} {num_labels} rows, "
-            "but they must be as many, at least 2, and numbered from 0"
+            f"but they must be as many, at least 2, and numbered from 0: {ELSEWHERE}"
         )
     return tuple(names[index] for index in range(num_labels))
 

@@ -18,7 +18,7 @@ from models.checkpoints.decoder_families import FAMILIES, WITH_TEXT_CONFIG, Deco
 from models.checkpoints.decoder_fields import check_fields
 from models.checkpoints.families import activation
 from models.checkpoints.ropes import RopeRequest, Values, rope_of
-from models.errors import CheckpointError, SettingError
+from models.errors import CheckpointError, SettingError, shown
 from models.networks.llama import NO_ROPE, LlamaConfig, NormPlacement, Rope
 
 OUTPUT, WORDS = "lm_head.weight", "model.embed_tokens.weight"
@@ -48,6 +48,7 @@ ELSEWHERE = (
 )
 # Fields that change what is computed in a way that this network has not.
 REFUSED = ("quantization_config", "num_local_experts", "num_experts", "use_bidirectional_attention")
+OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 
 
 def is_decoder(values: Values) -> bool:
@@ -74,6 +75,12 @@ def decoder_config(
     for name in REFUSED:
         if given.get(name):
             raise CheckpointError(f"{path}: {name} is not supported: {ELSEWHERE}")
+    architecture = str((given.get("architectures") or [""])[0])
+    if architecture.endswith(OTHER_HEADS):
+        raise CheckpointError(
+            f"{path}: architectures has {shown(architecture)}, but must be of a decoder that "
+            f"continues texts: {ELSEWHERE}"
+        )
     values = {**family.defaults, **given}
     check_fields(values)
     num_layers, num_heads = int(values["num_hidden_layers"]), int(values["num_attention_heads"])

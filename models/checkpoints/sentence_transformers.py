@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from models.checkpoints.llama import ELSEWHERE
 from models.errors import CheckpointError
 from models.json_files import fields_of, read_json, read_object
 
@@ -58,7 +59,7 @@ def read_pooling(path: Path) -> str:
     if len(chosen) != 1 or chosen[0] not in POOLING_FLAGS.values():
         raise CheckpointError(
             f"{path} asks for {' and '.join(chosen) or 'no pooling'}, "
-            "but only mean or cls alone is supported"
+            f"but only mean or cls alone is supported: {ELSEWHERE}"
         )
     return chosen[0]
 

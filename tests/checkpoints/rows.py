@@ -212,6 +212,7 @@ ROWS = (
     Row("deberta-v2", "DeBERTa-v3 for NLI", "classes", "albert"),
     Row("deberta-v2", "mxbai-rerank v1", "score", "albert"),
     Row("nomic_bert", "nomic-embed-text-v1.5", "embedding", form="mean", pooling=MEAN),
+    Row("gte", "gte-base-en-v1.5", "embedding", form="first token", pooling=CLS),
     Row("gpt2", "GPT-2, fine-tuned", "classes", "gpt2"),
     Row("llama", "Llama, fine-tuned", "classes", "gpt2"),
     Row("mistral", "e5-mistral", "embedding", "ending", "last token", {}, LAST),

@@ -23,9 +23,11 @@ def test_every_head_is_compared() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS) >= 40
 
 
-def test_the_document_has_the_rows_of_the_code() -> None:
+def test_the_document_has_the_rows_of_the_code_and_each_refusal_names_the_way_out() -> None:
     text = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
     lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    refused = [answers for *_, answers in lines if answers.startswith("refused")]
+    assert all("export it to ONNX with another tool" in each for each in refused)
     assert [(kind.strip("| `"), head, checkpoints) for kind, head, checkpoints, *_ in lines] == [
         (row.kind, row.head, row.checkpoints) for row in ROWS
     ]

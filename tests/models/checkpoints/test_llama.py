@@ -348,6 +348,10 @@ def test_everything_that_a_file_calls_an_end_ends_a_text(save: Save) -> None:
         ({"num_key_value_heads": 3}, "num_kv_heads is 3"),
         ({"eos_token_id": "end"}, "eos_token_id is 'end'"),
         ({"eos_token_id": 900}, "eos_token_ids is 900"),
+        (
+            {"architectures": ["LlamaForSequenceClassification"]},
+            "architectures has 'LlamaForSequenceClassification'.*export it to ONNX",
+        ),
         ({"model_type": "mixtral"}, "model_type is 'mixtral'.*export it to ONNX"),
     ],
 )
