@@ -86,7 +86,8 @@ def _gives(model: pb.Model) -> str:
         return f"{model.embedding_size} values, {model.pooling}"
     if model.task != "text-generation":
         return ""
-    defaults = ", ".join(f"{name} {value:g}" for name, value in model.sampling_defaults.items())
+    sampling = sorted(model.sampling_defaults.items())  # a map of protobuf has no order
+    defaults = ", ".join(f"{name} {value:g}" for name, value in sampling)
     outputs = "text and chats" if model.has_chat_template else "text"
     if model.tool_call_form:
         outputs = "text, chats and calls of functions"

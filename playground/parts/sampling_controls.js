@@ -32,7 +32,7 @@ export function samplingControls(screen, into, { prefix = "", first = {} } = {})
   into.append(presets.element, own, box);
   const begin = () => { for (const each of all) each.value = each.initial; };
   const follow = ({ sampling_defaults: defaults = {} }) => {
-    const named = Object.entries(defaults).filter(([param]) => param in FIELDS), isUntouched = all.every(({ value, initial }) => value === initial);
+    const named = Object.keys(FIELDS).filter((param) => param in defaults).map((param) => [param, defaults[param]]), isUntouched = all.every(({ value, initial }) => value === initial);
     for (const each of all) each.initial = (named.length ? defaults : first)[each.param] ?? FIELDS[each.param][2];
     if (isUntouched) begin();
     own.hidden = !named.length;

@@ -107,9 +107,9 @@ def test_the_table_of_models_shows_the_ratio_by_which_a_layout_was_chosen() -> N
 def test_the_table_of_models_shows_what_a_models_own_defaults_sample_with() -> None:
     model = pb.Model(name="chat", version="1", task="text-generation")
     assert "│ text " in " ".join(lines_of(ModelTable(pb.ListModelsResponse(models=[model])), 200))
-    model.sampling_defaults.update({"temperature": 0.7, "top_k": 20.0})
+    model.sampling_defaults.update({"top_p": 0.8, "top_k": 20.0, "temperature": 0.7})
     shown = " ".join(lines_of(ModelTable(pb.ListModelsResponse(models=[model])), 200))
-    assert all(each in shown for each in ("text, by default with", "temperature 0.7", "top_k 20"))
+    assert "text, by default with temperature 0.7, top_k 20, top_p 0.8" in shown
 
 
 def test_the_table_of_models_says_which_ones_take_chats() -> None:
