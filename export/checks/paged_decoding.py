@@ -24,7 +24,8 @@ from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import DTYPES
 from export.graphs.paged_decoder import INPUTS
 from export.graphs.widened import widened
-from models.networks.llama import GroupedAttentionCore, Llama, Rope
+from models.networks.llama import GroupedAttentionCore, Llama
+from models.networks.ropes import Rope
 from service.contract.manifest import Precision
 from service.generation.decoder import cache_names
 

@@ -34,7 +34,7 @@ from export.graphs.cached_decoder import (
     CachedAttention,
     StepExample,
 )
-from export.graphs.fused_attention import Packing, attention_by_length, fuse_attention
+from export.graphs.fused_attention import attention_by_length, fuse_attention
 from export.graphs.gated_layers import PackedFeedForward
 from export.graphs.graph import (
     DTYPES,
@@ -45,6 +45,7 @@ from export.graphs.graph import (
     export_program,
     trace_texts,
 )
+from export.graphs.packing import Packing
 from export.settings import Operator
 from models.networks.attention import MultiHeadAttention, padding_mask
 from models.networks.layers import GatedFeedForward
@@ -124,7 +125,6 @@ class _SourceEncoder(nn.Module):
     def __init__(self, network: Transformer, by_length: bool) -> None:
         super().__init__()
         fuse_attention(network.encoder, CROSS_OPERATOR)
-        _pack_gates(network.encoder)
         self.network = network
         self.by_length = by_length
 

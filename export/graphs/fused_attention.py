@@ -27,13 +27,15 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from export.graphs.gated_layers import PackedFeedForward, RopeTables
+from export.graphs.packing import OneToken, Packing
 from export.settings import Operator
 from models.networks.attention import MultiHeadAttention
-from models.networks.encoder import Encoder
+from models.networks.encoder import Encoder, bias_of, in_order
 from models.networks.gpt import GPT, DecoderLayer
 from models.networks.heads import SequenceClassifier, TextEmbedder
+from models.networks.layers import GatedFeedForward
 
 
 def fuse_attention(
@@ -46,12 +48,17 @@ def fuse_attention(
     """
     layout = layout or Packing
     count = 0
+    tables = RopeTables(0)
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, MultiHeadAttention):
-                setattr(parent, name, FusedAttention(child, operator))
+                setattr(parent, name, FusedAttention(child, operator, tables))
                 count += 1
+            elif isinstance(child, GatedFeedForward):
+                setattr(parent, name, PackedFeedForward(child))
             elif isinstance(child, Encoder):
+                tables = RopeTables(child.config.max_positions)
+                count += child.config.num_layers - child.config.num_distinct  # used repeatedly
                 setattr(parent, name, _PackedEncoder(child, _reads_first_tokens(model), layout))
             elif isinstance(child, GPT):
                 setattr(parent, name, _PackedDecoder(child, layout))
@@ -80,7 +87,7 @@ class _PackedEncoder(nn.Module):
         super().__init__()
         self.layout = layout
         self.config, self.embeddings = encoder.config, encoder.embeddings
-        self.layers = encoder.layers
+        self.layers, self.relative, self.norm = encoder.layers, encoder.relative, encoder.norm
         self.is_first_token_read = is_first_token_read
 
     def forward(
@@ -90,14 +97,23 @@ class _PackedEncoder(nn.Module):
         token_type_ids_BS: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         packing = self.layout(attention_mask_BS)
+        packing.bias_1HSS = bias_of(self.relative, input_ids_BS)
+        layers = in_order(self.layers, self.config)
         states = [packing.pack(self.embeddings(input_ids_BS, token_type_ids_BS))]
-        for layer in self.layers[: -1 if self.is_first_token_read else None]:
+        for layer in layers[: -1 if self.is_first_token_read else None]:
             states.append(layer(states[-1], packing))
+        if not self.is_first_token_read:
+            states[-1] = self._normed(states[-1])
+            return tuple(packing.unpack(state_1ND) for state_1ND in states)
         padded = [packing.unpack(state_1ND) for state_1ND in states]
-        if self.is_first_token_read:
-            first = OneToken(packing, states[-1], place=0)
-            padded.append(packing.rows_apart(self.layers[-1](first.hidden_1BD, first)))
-        return tuple(padded)
+        last = layers[-1]
+        keys_1ND = last.attention_input(states[-1])
+        first = OneToken(packing, states[-1], place=0, keys_1ND=keys_1ND)
+        last_1BD = self._normed(last(first.hidden_1BD, first))
+        return (*padded, packing.rows_apart(last_1BD))
+
+    def _normed(self, last_1ND: Tensor) -> Tensor:
+        return last_1ND if self.norm is None else self.norm(last_1ND)
 
 
 class _PackedDecoder(nn.Module):
@@ -123,171 +139,103 @@ class _PackedDecoder(nn.Module):
         return packing.rows_apart(normed_1BD).squeeze(1)
 
 
-class Packing:
-    """The places of a right-padded batch's tokens, packed and padded.
-
-    `keys` is what attention is told of padding: bool [B, S], true for tokens, or `by_length` the
-    number of tokens of each row, int64 [B]. Relative positions are scores to add, [B, H, S, S].
-    """
-
-    def __init__(self, attention_mask_BS: Tensor, *, by_length: bool = False) -> None:
-        is_token_BS = attention_mask_BS != 0
-        self.keys = attention_mask_BS.sum(dim=1) if by_length else is_token_BS
-        is_token = is_token_BS.flatten()
-        self.position_N = is_token.nonzero().squeeze(1)  # of each token in the padded batch
-        # Padding takes the token before it, whose values are at hand and finite.
-        packed = is_token.to(torch.int64).cumsum(0) - 1
-        # Not `clamp`, which becomes a Clip without a maximum: OpenVINO makes that 0 for int64.
-        self.token_BS = torch.maximum(packed, torch.tensor(0)).view_as(attention_mask_BS)
-
-    def pack(self, padded_BSD: Tensor, /) -> Tensor:
-        """[1, N, D]."""
-        return F.embedding(self.position_N, padded_BSD.flatten(0, 1)).unsqueeze(0)
-
-    def unpack(self, packed_1ND: Tensor, /) -> Tensor:
-        """[B, S, D]."""
-        return F.embedding(self.token_BS, packed_1ND.squeeze(0))
-
-    def keys_from(self, hidden_1ND: Tensor) -> Tensor:
-        """Every token asks every other of its row, or those before it."""
-        return hidden_1ND
-
-    def mask(self, is_causal: bool) -> Tensor | None:
-        """`keys`; padding comes after all tokens that attend backwards."""
-        return None if is_causal else self.keys
-
-    unpack_queries = unpack
-
-    def one_each(self, hidden_1ND: Tensor, /, place: int) -> Tensor:
-        """[1, B, D], the first or last token of each row."""
-        read_B = self.token_BS[:, place]  # padding, at the end, has the row's last token
-        return F.embedding(read_B, hidden_1ND.squeeze(0)).unsqueeze(0)
-
-    def rows_apart(self, hidden_1BD: Tensor, /) -> Tensor:
-        """[B, 1, D]; not by a Transpose, on which ONNX Runtime 1.31 crashes in float16."""
-        return hidden_1BD.squeeze(0).unsqueeze(1)
-
-    def rows_together(self, hidden_B1D: Tensor, /) -> Tensor:
-        """[1, B, D]."""
-        return hidden_B1D.squeeze(1).unsqueeze(0)
-
-
-class Padded(Packing):
-    """A batch that stays as it is: [B, S, D] wherever `Packing` has [1, N, D]."""
-
-    def __init__(self, attention_mask_BS: Tensor, *, by_length: bool = False) -> None:
-        self.lengths_B = attention_mask_BS.sum(dim=1)
-        self.keys = self.lengths_B if by_length else attention_mask_BS != 0
-
-    def pack(self, padded_BSD: Tensor, /) -> Tensor:
-        """[B, S, D]."""
-        return padded_BSD
-
-    unpack = unpack_queries = rows_apart = rows_together = pack
-
-    def one_each(self, hidden_BSD: Tensor, /, place: int) -> Tensor:
-        """[B, 1, D], the first or last token of each row."""
-        if place == 0:
-            return hidden_BSD[:, :1]
-        num_rows, num_tokens, _ = hidden_BSD.shape
-        ends_B = torch.arange(num_rows) * num_tokens + self.lengths_B
-        # An empty row reads its first place: index -1 would be the row before.
-        read_B = torch.maximum(ends_B - 1, torch.arange(num_rows) * num_tokens)
-        return F.embedding(read_B, hidden_BSD.flatten(0, 1)).unsqueeze(1)
-
-
-class OneToken:
-    """The first or last token of each row, which asks all of them: a packing of one a row.
-
-    `keys_1ND` is what keys and values are made of, where that is not `hidden_1ND` itself.
-    """
+class FusedAttention(nn.Module):
+    """Self-attention over packed tokens, as one ONNX operator; rotated where they are packed."""
 
     def __init__(
-        self, packing: Packing, hidden_1ND: Tensor, place: int, keys_1ND: Tensor | None = None
+        self, attention: MultiHeadAttention, operator: Operator, tables: RopeTables
     ) -> None:
-        self.packing = packing
-        self.keys_1ND = hidden_1ND if keys_1ND is None else keys_1ND
-        self.hidden_1BD = packing.one_each(hidden_1ND, place)
-
-    def keys_from(self, _: Tensor) -> Tensor:
-        """[1, N, D]."""
-        return self.keys_1ND
-
-    def mask(self, _: bool) -> Tensor:
-        """The last token looks back at all of its row."""
-        return self.packing.keys
-
-    def unpack(self, packed_1ND: Tensor, /) -> Tensor:
-        """[B, S, D]."""
-        return self.packing.unpack(packed_1ND)
-
-    def unpack_queries(self, query_1BD: Tensor) -> Tensor:
-        """[B, 1, D]."""
-        return self.packing.rows_apart(query_1BD)
-
-    def pack(self, context_B1D: Tensor) -> Tensor:
-        """[1, B, D]."""
-        return self.packing.rows_together(context_B1D)
-
-
-class FusedAttention(nn.Module):
-    """Self-attention over packed tokens, as one ONNX operator."""
-
-    def __init__(self, attention: MultiHeadAttention, operator: Operator) -> None:
         super().__init__()
+        self.window = attention.window
+        self.tables = tables.of(attention.rope)
         self.query, self.key, self.value = attention.query, attention.key, attention.value
         self.output = attention.output
         self.num_heads = attention.num_heads
-        self.scale = attention.head_size**-0.5
+        self.head_size, self.scale = attention.head_size, attention.head_size**-0.5
         self.emit = self._onnx_attention if operator == "Attention" else self._microsoft_attention
 
     def forward(
-        self, hidden_1ND: Tensor, packing: Packing | OneToken, is_causal: bool = False
+        self,
+        hidden_1ND: Tensor,
+        packing: Packing | OneToken,
+        is_causal: bool = False,
     ) -> Tensor:
-        query = packing.unpack_queries(self.query(hidden_1ND))
         source_1ND = packing.keys_from(hidden_1ND)
-        key, value = (packing.unpack(project(source_1ND)) for project in (self.key, self.value))
-        context_BSD = self.emit(query, key, value, packing.mask(is_causal))
+        query_1ND, key_1ND = self.query(hidden_1ND), self.key(source_1ND)
+        if len(self.tables):
+            query_1ND = self._rotated(query_1ND, packing.places(query_1ND), packing)
+            key_1ND = self._rotated(key_1ND, packing.token_places, packing)
+        query, key = packing.unpack_queries(query_1ND), packing.unpack(key_1ND)
+        value = packing.unpack(self.value(source_1ND))
+        scores = packing.scores(self.window)
+        mask = packing.mask(is_causal) if scores is None else None
+        context_BSD = self.emit((query, key, value), mask, scores, is_causal)
         output_1ND: Tensor = self.output(packing.pack(context_BSD))
         return output_1ND
 
+    def _rotated(
+        self, projected_1ND: Tensor, places_1N: Tensor, packing: Packing | OneToken
+    ) -> Tensor:
+        """Queries or keys, turned: https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html.
+
+        Packed tokens are rows of one token each here: ONNX Runtime 1.31 refuses a row that is
+        longer than the tables, and all texts together may be.
+        """
+        cos, sin = self.tables
+        options = {"num_heads": self.num_heads, "rotary_embedding_dim": 2 * cos.shape[1]}
+        if 2 * cos.shape[1] == self.head_size:
+            del options["rotary_embedding_dim"]
+        rotated: Tensor = torch.onnx.ops.rotary_embedding(
+            packing.rows_apart(projected_1ND), cos, sin, packing.rows_apart(places_1N), **options
+        )
+        return packing.rows_together(rotated)
+
     def _onnx_attention(
-        self, query: Tensor, key: Tensor, value: Tensor, mask_BS: Tensor | None
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        mask_BS: Tensor | None,
+        scores: Tensor | None,
+        is_causal: bool,
     ) -> Tensor:
         """https://onnx.ai/onnx/operators/onnx__Attention.html; causal without a mask.
 
         The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
         """
         if mask_BS is not None and mask_BS.dim() == 1:
-            return attention_by_length(
-                (query, key, value), mask_BS, scale=self.scale, num_heads=self.num_heads
-            )
-        mask_B1SS = mask_BS  # scores to add are there for all queries
+            return attention_by_length(inputs, mask_BS, scale=self.scale, num_heads=self.num_heads)
+        mask_B1SS = mask_BS if scores is None else scores
         if mask_BS is not None and mask_BS.dim() == 2:
             num_rows, num_tokens = mask_BS.shape
-            mask_B1SS = mask_BS[:, None, None, :].expand(num_rows, 1, query.shape[1], num_tokens)
+            num_queries = inputs[0].shape[1]
+            mask_B1SS = mask_BS[:, None, None, :].expand(num_rows, 1, num_queries, num_tokens)
         return torch.onnx.ops.attention(
-            query,
-            key,
-            value,
+            *inputs,
             mask_B1SS,
             q_num_heads=self.num_heads,
             kv_num_heads=self.num_heads,
             scale=self.scale,
-            is_causal=mask_BS is None,
+            is_causal=is_causal and mask_B1SS is None,
         )[0]
 
     def _microsoft_attention(
-        self, query: Tensor, key: Tensor, value: Tensor, mask_BS: Tensor | None
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        mask_BS: Tensor | None,
+        scores: Tensor | None,
+        is_causal: bool,
     ) -> Tensor:
-        """Contrib operator: inputs query, key, value, no bias, int32 key padding mask."""
+        """Contrib operator: query, key, value, no bias, int32 key padding mask, added to scores."""
+        query = inputs[0]
         mask = None if mask_BS is None else mask_BS.to(torch.int32)
+        if scores is not None and scores.dtype == torch.bool:
+            lowest = torch.finfo(query.dtype).min
+            scores = torch.zeros_like(scores, dtype=query.dtype).masked_fill(~scores, lowest)
         options = {"num_heads": self.num_heads, "scale": self.scale}
-        if mask is None:
+        if is_causal and mask is None:
             options["unidirectional"] = 1
         return torch.onnx.ops.symbolic(
             "com.microsoft::MultiHeadAttention",
-            [query, key, value, None, mask],
+            [*inputs, None, mask, *([] if scores is None else [scores])],
             options,
             dtype=query.dtype,
             shape=query.shape,

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from models.networks.layers import GatedFeedForward
-from models.networks.llama import NO_ROPE, GroupedAttentionCore, Llama, Rope
+from models.networks.llama import GroupedAttentionCore, Llama
+from models.networks.ropes import NO_ROPE, Rope
 
 
 class RopeTables:

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from export.errors import ExportError
 from export.graphs.files import check, num_bytes, save
-from export.graphs.fused_attention import Packing, Padded, fuse_attention
+from export.graphs.fused_attention import fuse_attention
 from export.graphs.lstm import emit_lstms
+from export.graphs.packing import Packing, Padded
 from export.settings import Operator
 from models.networks.heads import TextNetwork
 from service.contract.manifest import MODEL_FILENAME, Precision

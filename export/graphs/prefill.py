@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from export.graphs.cached_decoder import CachedAttention, CachedDecoder, DecoderNetwork, check_sizes
-from export.graphs.fused_attention import Packing
 from export.graphs.graph import check_fused, trace_texts
 from export.graphs.int8_cache import MAX_STEP, Largest, scales_of
+from export.graphs.packing import Packing
 from models.networks.gpt import DecoderLayer
 from models.networks.llama import LlamaLayer
 from service.generation.decoder import TEXT_INPUTS, cache_names

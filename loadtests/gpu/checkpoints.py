@@ -26,10 +26,11 @@ from models.networks.features import TokenFeatures
 from models.networks.gpt import GPT, GPTConfig
 from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
 from models.networks.kinds import Task, kind_of
-from models.networks.llama import Llama, LlamaConfig, Rope
+from models.networks.llama import Llama, LlamaConfig
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from models.networks.ropes import Rope
 from models.networks.transformer import Transformer, TransformerConfig
 from models.networks.vit import VisionTransformer, ViTConfig
 

@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from models.networks.encoder import EncoderConfig
 from models.networks.gpt import GPTConfig
-from models.networks.llama import LlamaConfig, Rope
+from models.networks.llama import LlamaConfig
+from models.networks.ropes import Rope
 
 DecoderConfig: TypeAlias = GPTConfig | LlamaConfig
 Config: TypeAlias = EncoderConfig | DecoderConfig

@@ -5,27 +5,12 @@ names that its checkpoints use for settings and weights. MiniLM-type encoders ar
 size.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from models.errors import check_choice
+from models.checkpoints.family import Family, Values, bert_config
+from models.checkpoints.rotary_families import GTE, MODERNBERT, NEW, NOMIC
 from models.networks.encoder import EncoderConfig
 
-ACTIVATION_NAMES = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-EMBEDDINGS = {
-    "words": "word_embeddings",
-    "positions.table": "position_embeddings",
-    "token_types": "token_type_embeddings",
-    "norm": "LayerNorm",
-}
 BERT_LAYER = {
     "attention.query": "attention.self.query",
     "attention.key": "attention.self.key",
@@ -47,26 +32,8 @@ DISTILBERT_LAYER = {
     "output_norm": "output_layer_norm",
 }
 
-NEXT_SENTENCE = {"dense": "pooler.dense", "output": "cls.seq_relationship"}  # in BERT only
 
-
-def bert_config(values: Mapping[str, Any]) -> EncoderConfig:
-    return EncoderConfig(
-        vocab_size=int(values["vocab_size"]),
-        hidden_size=int(values["hidden_size"]),
-        num_layers=int(values["num_hidden_layers"]),
-        num_heads=int(values["num_attention_heads"]),
-        intermediate_size=int(values["intermediate_size"]),
-        max_positions=int(values["max_position_embeddings"]),
-        type_vocab_size=int(values.get("type_vocab_size", 2)),
-        layer_norm_eps=float(values.get("layer_norm_eps", 1e-12)),
-        dropout=float(values.get("hidden_dropout_prob", 0.1)),
-        activation=activation(values.get("hidden_act", "gelu")),
-        pad_token_id=int(values.get("pad_token_id") or 0),
-    )
-
-
-def roberta_config(values: Mapping[str, Any]) -> EncoderConfig:
+def roberta_config(values: Values) -> EncoderConfig:
     """BERT, but real tokens count from pad_token_id + 1; the rows before that are unused."""
     pad_token_id = int(values.get("pad_token_id", 1))
     offset = pad_token_id + 1
@@ -74,7 +41,7 @@ def roberta_config(values: Mapping[str, Any]) -> EncoderConfig:
     return replace(config, max_positions=config.max_positions - offset, position_offset=offset)
 
 
-def distilbert_config(values: Mapping[str, Any]) -> EncoderConfig:
+def distilbert_config(values: Values) -> EncoderConfig:
     """BERT under other names, without token types."""
     renamed = {
         "hidden_size": values["dim"],
@@ -86,49 +53,6 @@ def distilbert_config(values: Mapping[str, Any]) -> EncoderConfig:
         "type_vocab_size": 0,
     }
     return bert_config({**values, **renamed})
-
-
-def activation(name: str, field: str = "hidden_act") -> str:
-    check_choice(field, name, ACTIVATION_NAMES)
-    return ACTIVATION_NAMES[name]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One kind of checkpoint: the names of its weights, and its classification head."""
-
-    prefix: str  # before the encoder's names in checkpoints that have a head
-    config: Callable[[Mapping[str, Any]], EncoderConfig]
-    layers: str
-    layer: Mapping[str, str]
-    head: Mapping[str, str]
-    head_activation: str
-    head_dropout: str  # the field of config.json
-    words: Mapping[str, str]  # the head that fills masks; "" is the module of its bias
-    words_activation: str | None  # None: the encoder's
-    mask: str  # how its tokenizers spell what stands where a word is to be filled in
-
-    def name_in_file(self, name: str) -> str:
-        """Translate our `name` of a weight into the file's, without `prefix`."""
-        module, _, kind = name.rpartition(".")
-        part, _, rest = module.removeprefix("encoder.").partition(".")
-        if part == "head":
-            return f"{self.head[rest]}.{kind}"
-        if part == "output":
-            return f"{self.head[part]}.{kind}"
-        if part == "next_sentence":
-            return f"{NEXT_SENTENCE[rest]}.{kind}"
-        if part == "embeddings":
-            return f"embeddings.{EMBEDDINGS[rest]}.{kind}"
-        index, _, rest = rest.partition(".")
-        return f"{self.layers}.{index}.{self.layer[rest]}.{kind}"
-
-    def with_words_head(self) -> "Family":
-        """The same, whose head is that of checkpoints that predict masked words."""
-        return replace(self, head=self.words)
-
-    def is_of_encoder(self, name: str) -> bool:
-        return name.startswith(("embeddings.", f"{self.layers}."))
 
 
 BERT = Family(
@@ -168,4 +92,13 @@ DISTILBERT = Family(
     words_activation=None,
     mask="[MASK]",
 )
-FAMILIES = {"bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "distilbert": DISTILBERT}
+FAMILIES = {
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "distilbert": DISTILBERT,
+    "modernbert": MODERNBERT,
+    "nomic_bert": NOMIC,
+    "gte": GTE,
+    "new": NEW,
+}

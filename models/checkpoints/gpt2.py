@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoints.families import activation
+from models.checkpoints.family import activation
 from models.checkpoints.llama import ELSEWHERE
 from models.errors import CheckpointError, SettingError
 from models.json_files import check_only

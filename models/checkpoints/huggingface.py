@@ -19,7 +19,8 @@ from torch import Tensor
 
 from models.checkpoints.decoder_families import FAMILIES as DECODERS
 from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
-from models.checkpoints.families import FAMILIES, NEXT_SENTENCE, Family
+from models.checkpoints.families import FAMILIES
+from models.checkpoints.family import ANSWERER, NEXT_SENTENCE, TAGGER, Family
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.checkpoints.image_processors import read_preparation
 from models.checkpoints.llama import (
@@ -69,9 +70,7 @@ from models.networks.vit import VisionTransformer
 
 CONFIG_FILE = "config.json"
 CLASSIFIER = "ForSequenceClassification"
-TAGGER, ANSWERER = "ForTokenClassification", "ForQuestionAnswering"
-# The name of the one linear map of this head, in all families.
-TOKEN_HEADS = {TAGGER: {"output": "classifier"}, ANSWERER: {"output": "qa_outputs"}}
+TOKEN_USES = (TAGGER, ANSWERER)
 FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
 SINGLE_LABEL = "single_label_classification"
 ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
@@ -169,17 +168,19 @@ def load_vit(folder: Path) -> PretrainedModel:
 
 def load_encoder(use: EmbedderFolder) -> PretrainedModel:
     path = use.encoder / CONFIG_FILE
-    with fields_of(path, read_object(path)) as values:
-        family = family_of(values, path)
-        config = family.config(values)
+    with fields_of(path, read_object(path)) as given:
+        family = family_of(given, path)
+        values = {**family.defaults, **given}
+        config, family = family.config(values), family.adapt(family, values)
         stated = values.get(family.head_dropout)
         head_dropout = config.dropout if stated is None else float(stated)
     weights_path = use.encoder / WEIGHTS_FILE
-    tensors = short_names(read_tensors(weights_path), family)
+    with fields_of(path, values):
+        tensors = family.fold(short_names(read_tensors(weights_path), family), values)
     is_classifier = not use.is_declared and has_classifier(values, tensors, family)
     token_use = None if use.is_declared else token_use_of(values)
     if token_use is not None:
-        family = replace(family, head=TOKEN_HEADS[token_use])
+        family = replace(family, head=family.token_heads[token_use])
     has_labels = is_classifier or token_use == TAGGER
     labels = labels_of(values, tensors, family, path) if has_labels else ()
     mask_token_id = None if use.is_declared else mask_of(values, family, use.encoder)
@@ -189,10 +190,11 @@ def load_encoder(use: EmbedderFolder) -> PretrainedModel:
 
     def build() -> EncoderNetwork:
         encoder = Encoder(config)
+        of_head = family.head_activation if "dense" in family.head else None
         if token_use == TAGGER:
-            return TokenClassifier(encoder, len(labels), head_dropout)
+            return TokenClassifier(encoder, len(labels), head_dropout, of_head)
         if token_use == ANSWERER:
-            return QuestionAnswerer(encoder, head_dropout)
+            return QuestionAnswerer(encoder, head_dropout, of_head)
         if mask_token_id is not None:
             activation = family.words_activation or config.activation
             has_relation = all(f"{name}.weight" in tensors for name in NEXT_SENTENCE.values())
@@ -201,8 +203,14 @@ def load_encoder(use: EmbedderFolder) -> PretrainedModel:
             )
         if not is_classifier:
             return TextEmbedder(encoder, use.pooling, "last", use.normalize)
-        size, activation = config.hidden_size, family.head_activation
-        head = ClassificationHead(size, len(labels), activation, head_dropout)
+        head = ClassificationHead(
+            config.hidden_size,
+            len(labels),
+            family.head_activation,
+            head_dropout,
+            family.head_pooling,
+            config.layer_norm_eps if family.has_head_norm else None,
+        )
         return SequenceClassifier(encoder, head)
 
     model = build_on_meta(build)
@@ -225,8 +233,9 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
         raise CheckpointError(
             f"{path}: model_type is {shown(model_type)}, but must be one of {known}; {ELSEWHERE}"
         )
-    check_only(values, {"position_embedding_type": "absolute", "is_decoder": False}, path)
-    return FAMILIES[model_type]
+    family = FAMILIES[model_type]
+    check_only(values, family.only, path)
+    return family
 
 
 def short_names(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
@@ -254,7 +263,7 @@ def has_classifier(
 def token_use_of(values: Mapping[str, Any]) -> str | None:
     """The declared architecture's use of every token, if any."""
     architecture = str((values.get("architectures") or [""])[0])
-    return next((use for use in TOKEN_HEADS if architecture.endswith(use)), None)
+    return next((use for use in TOKEN_USES if architecture.endswith(use)), None)
 
 
 def mask_of(values: Mapping[str, Any], family: Family, folder: Path) -> int | None:

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from models.checkpoints.decoder_families import FAMILIES, WITH_TEXT_CONFIG, DecoderFamily
 from models.checkpoints.decoder_fields import check_fields
-from models.checkpoints.families import activation
+from models.checkpoints.family import activation
 from models.checkpoints.ropes import RopeRequest, Values, rope_of
 from models.errors import CheckpointError, SettingError, shown
-from models.networks.llama import NO_ROPE, LlamaConfig, NormPlacement, Rope
+from models.networks.llama import LlamaConfig, NormPlacement
+from models.networks.ropes import NO_ROPE, Rope
 
 OUTPUT, WORDS = "lm_head.weight", "model.embed_tokens.weight"
 FULL, SLIDING = "full_attention", "sliding_attention"

@@ -16,7 +16,7 @@ from torch import Tensor
 from models.checkpoints.decoder_fields import check_rope
 from models.errors import SettingError, check_choice
 from models.json_files import check_number
-from models.networks.llama import Rope
+from models.networks.ropes import Rope
 
 Values = Mapping[str, Any]
 

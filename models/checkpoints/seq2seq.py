@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.decoder_fields import MAX_LAYERS, MAX_POSITIONS
-from models.checkpoints.families import activation
+from models.checkpoints.family import activation
 from models.checkpoints.llama import ELSEWHERE
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_only, check_whole

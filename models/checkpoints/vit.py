@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoints.families import activation
+from models.checkpoints.family import activation
 from models.checkpoints.image_processors import ImagePreparation
 from models.errors import CheckpointError, SettingError, shown
 from models.networks.vit import ViTConfig

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.errors import SettingError
+from models.networks.ropes import Rope, rotated
 
 
 def attention_reference(
@@ -55,10 +56,16 @@ def causal_mask(num_tokens: int, device: torch.device | None = None) -> Tensor:
 def mask_of_scores(mask: Tensor | None) -> Tensor | None:
     """A padding mask [B, T] for scores [B, H, S, T]; one of four dimensions is for them already.
 
-    Such a one is float and added to the scores: relative positions, with minus infinity where a
-    query may not look.
+    Where such a one is float it is added to the scores: relative positions, with minus infinity
+    where a query may not look.
     """
     return mask[:, None, None, :] if mask is not None and mask.dim() == 2 else mask
+
+
+def window_mask(num_tokens: int, window: int, device: torch.device | None = None) -> Tensor:
+    """[S, S], True where two tokens are at most `window` apart."""
+    place_S = torch.arange(num_tokens, device=device)
+    return (place_S[:, None] - place_S).abs() <= window
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -91,7 +98,11 @@ class ScaledDotProductAttention(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side, each on its own projection, by default of `hidden_size / H`."""
+    """H attentions side by side, each on its own projection, by default of `hidden_size / H`.
+
+    With a `rope`, queries and keys are rotated by their positions; with a `window`, a token sees
+    those that are at most so far from it.
+    """
 
     def __init__(
         self,
@@ -101,6 +112,8 @@ class MultiHeadAttention(nn.Module):
         *,
         head_size: int | None = None,
         bias: bool = True,
+        rope: Rope | None = None,
+        window: int = 0,
     ) -> None:
         super().__init__()
         if num_heads < 1 or (head_size is None and hidden_size % num_heads):
@@ -112,6 +125,7 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(hidden_size, size, bias=bias)
         self.value = nn.Linear(hidden_size, size, bias=bias)
         self.output = nn.Linear(size, hidden_size, bias=bias)
+        self.rope, self.window = rope, window
         self.core: nn.Module = ScaledDotProductAttention(dropout)
 
     def forward(
@@ -120,14 +134,33 @@ class MultiHeadAttention(nn.Module):
         padding_mask_BT: Tensor | None = None,
         is_causal: bool = False,
         memory_BTD: Tensor | None = None,
+        bias_1HSS: Tensor | None = None,
     ) -> Tensor:
-        """Return [B, S, D]; with `memory_BTD` the keys and values come from there."""
+        """Return [B, S, D]; with `memory_BTD` the keys and values come from there.
+
+        `bias_1HSS` is added to the scores.
+        """
         source_BTD = hidden_BSD if memory_BTD is None else memory_BTD
+        query_BHSDh = self.split_heads(self.query(hidden_BSD))
+        key_BHTDh = self.split_heads(self.key(source_BTD))
+        mask, num_tokens = padding_mask_BT, hidden_BSD.shape[1]
+        if self.rope is not None:
+            tables = self.rope.tables(num_tokens, hidden_BSD.device)
+            query_BHSDh = rotated(query_BHSDh, *tables).to(query_BHSDh.dtype)
+            key_BHTDh = rotated(key_BHTDh, *tables).to(key_BHTDh.dtype)
+        if self.window:
+            near_SS = window_mask(num_tokens, self.window, hidden_BSD.device)
+            visible = mask_of_scores(mask)
+            mask = near_SS[None, None] if visible is None else visible & near_SS
+        if bias_1HSS is not None:
+            bias = bias_1HSS.to(query_BHSDh.dtype)
+            visible = mask_of_scores(mask)
+            mask = bias if visible is None else bias.masked_fill(~visible, -torch.inf)
         context_BHSDh: Tensor = self.core(
-            self.split_heads(self.query(hidden_BSD)),
-            self.split_heads(self.key(source_BTD)),
+            query_BHSDh,
+            key_BHTDh,
             self.split_heads(self.value(source_BTD)),
-            padding_mask_BT,
+            mask,
             is_causal,
         )
         output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from models.choices import EMBEDDING_LAYERS, POOLINGS
 from models.errors import SettingError, check_choice
 from models.networks.encoder import Encoder, EncoderConfig, initialise
+from models.networks.layers import ACTIVATIONS
 
-HEAD_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+HEAD_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
 
 def _concat_last_four(states: tuple[Tensor, ...]) -> Tensor:
@@ -48,10 +49,10 @@ def pool(hidden_BSD: Tensor, attention_mask_BS: Tensor, pooling: str) -> Tensor:
 
 
 class ClassificationHead(nn.Module):
-    """Pool, dense, activation, dropout, output: the head of all three families.
+    """Pool, dense, activation (, norm), dropout, output: the head of all families.
 
     BERT's pooler and classifier, RoBERTa's dense and out_proj (both tanh) and DistilBERT's
-    pre_classifier and classifier (relu) are this with pooling "cls".
+    pre_classifier and classifier (relu) are this with pooling "cls". ModernBERT's has a norm.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ClassificationHead(nn.Module):
         activation: str = "tanh",
         dropout: float = 0.1,
         pooling: str = "cls",
+        norm_eps: float | None = None,
     ) -> None:
         super().__init__()
         check_choice("activation", activation, HEAD_ACTIVATIONS)
@@ -68,6 +70,7 @@ class ClassificationHead(nn.Module):
         self.activation = activation
         self.pooling = pooling
         self.dense = nn.Linear(hidden_size, hidden_size)
+        self.norm = None if norm_eps is None else nn.LayerNorm(hidden_size, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(hidden_size, num_labels)
         self.apply(initialise)
@@ -79,7 +82,8 @@ class ClassificationHead(nn.Module):
     def forward(self, hidden_BSD: Tensor, attention_mask_BS: Tensor) -> Tensor:
         pooled_BD = pool(hidden_BSD, attention_mask_BS, self.pooling)
         activated_BD = HEAD_ACTIVATIONS[self.activation](self.dense(pooled_BD))
-        logits: Tensor = self.output(self.dropout(activated_BD))
+        normed_BD = activated_BD if self.norm is None else self.norm(activated_BD)
+        logits: Tensor = self.output(self.dropout(normed_BD))
         return logits
 
 

@@ -86,7 +86,12 @@ def _classifier_parts(values: Values, num_labels: int) -> tuple[Encoder, Classif
 
 def _classifier_sections(model: SequenceClassifier) -> dict[str, Any]:
     head = model.head
-    use = {"activation": head.activation, "dropout": head.dropout.p, "pooling": head.pooling}
+    use = {
+        "activation": head.activation,
+        "dropout": head.dropout.p,
+        "pooling": head.pooling,
+        "norm_eps": None if head.norm is None else head.norm.eps,
+    }
     return {**sizes_of(model), "head": use}
 
 
@@ -113,7 +118,8 @@ def _elmo(values: Values) -> Elmo:
 
 
 def _token_sections(model: TokenNetwork) -> dict[str, Any]:
-    return {**sizes_of(model), "head": {"dropout": model.dropout.p}}
+    activation = None if model.head is None else model.head.activation
+    return {**sizes_of(model), "head": {"dropout": model.dropout.p, "activation": activation}}
 
 
 KINDS = (

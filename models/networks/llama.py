@@ -24,38 +24,11 @@ from models.errors import SettingError, check_choice, check_range
 from models.networks.attention import causal_mask
 from models.networks.encoder import INITIAL_STD, initialise
 from models.networks.layers import POSITIVE, Attend, Config, GatedFeedForward
+from models.networks.ropes import NO_ROPE, Rope, rotated
 
 NormPlacement = Literal["pre", "post", "both"]
 QueryKeyNorm = Literal["none", "head", "all"]
 GATES = ("silu", "gelu_tanh")
-NO_ROPE = -1  # of a layer whose queries and keys are not rotated
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """How queries and keys are rotated: by position times these, in radians.
-
-    Pairs of values that are half of the rotated part apart are turned together. `factor` multiplies
-    sine and cosine, as some ways of stretching a context do.
-    """
-
-    inverse_frequencies: tuple[float, ...]
-    factor: float = 1.0
-
-    @classmethod
-    def default(cls, size: int, theta: float = 10_000.0) -> Self:
-        """theta^(-2i/R) for R = `size` rotated values of a head (Su et al. 2021)."""
-        exponents = torch.arange(0, size, 2, dtype=torch.float32, device="cpu") / size
-        return cls(tuple((1.0 / theta**exponents).tolist()))
-
-    def tables(
-        self, num_positions: int, device: torch.device | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [num_positions, R / 2] of positions from 0."""
-        positions = torch.arange(num_positions, dtype=torch.float32, device=device)
-        frequencies = torch.tensor(self.inverse_frequencies, dtype=torch.float32, device=device)
-        angles = positions[:, None] * frequencies
-        return angles.cos() * self.factor, angles.sin() * self.factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +141,6 @@ class LlamaConfig(Config):
             for each in values.get("ropes", ())
         )
         return super(LlamaConfig, cls).from_dict({**values, "ropes": ropes})
-
-
-def rotated(states_BHSDh: Tensor, cos_SR: Tensor, sin_SR: Tensor) -> Tensor:
-    """The first 2R values of each head are turned, value i together with value i + R."""
-    num_pairs = cos_SR.shape[-1]
-    first, second = states_BHSDh[..., :num_pairs], states_BHSDh[..., num_pairs : 2 * num_pairs]
-    rest = states_BHSDh[..., 2 * num_pairs :]
-    turned = (first * cos_SR - second * sin_SR, second * cos_SR + first * sin_SR, rest)
-    return torch.cat(turned, dim=-1)
 
 
 class GroupedAttentionCore(nn.Module):

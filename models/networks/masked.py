@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.errors import check_choice, check_range
-from models.networks.encoder import Encoder, initialise
+from models.networks.encoder import Encoder, EncoderConfig, initialise
 from models.networks.heads import EncoderNetwork
 from models.networks.layers import ACTIVATIONS
 
@@ -21,15 +21,13 @@ SAMPLE_STRIDE = 7  # one of this number of a sample's tokens is a mask; about as
 class PredictionHead(nn.Module):
     """Dense, activation, norm, then a score for every word by its vector, and a bias."""
 
-    def __init__(
-        self, hidden_size: int, vocab_size: int, activation: str, layer_norm_eps: float
-    ) -> None:
+    def __init__(self, config: EncoderConfig, activation: str) -> None:
         super().__init__()
         check_choice("activation", activation, ACTIVATIONS)
         self.activation = activation
-        self.dense = nn.Linear(hidden_size, hidden_size)
-        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.dense = nn.Linear(config.hidden_size, config.word_size)
+        self.norm = nn.LayerNorm(config.word_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(initialise)
 
     def forward(self, hidden_MD: Tensor, words_VD: Tensor) -> Tensor:
@@ -70,9 +68,7 @@ class MaskedLanguageModel(EncoderNetwork):
         config = encoder.config
         check_range("mask_token_id", mask_token_id, 0, config.vocab_size - 1)
         self._mask_token_id = mask_token_id
-        self.head = PredictionHead(
-            config.hidden_size, config.vocab_size, activation, config.layer_norm_eps
-        )
+        self.head = PredictionHead(config, activation)
         # Kept, so that training can go on and fine-tuning begin from it; no export has it.
         self.next_sentence = NextSentenceHead(config.hidden_size) if next_sentence else None
 

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 
 from models.data.byte_pairs import end_of_text_id, train_tokenizer
 from models.errors import SettingError
-from models.networks.llama import Llama, LlamaConfig, Rope
+from models.networks.llama import Llama, LlamaConfig
+from models.networks.ropes import Rope
 from models.recipes.gpt import next_token
 from models.recipes.pretrain import Pretraining
 from models.training.pretrain_settings import LlamaSettings

@@ -6,8 +6,15 @@ from tests.checkpoints.__main__ import BEGIN, DOCUMENT, END, compared, is_wrong
 from tests.checkpoints.comparison import COMPARISONS
 from tests.checkpoints.rows import HEADS, ROWS
 
-# Three heads that are served, and a family that is refused; the command compares all rows.
-COMPARED = ("bert-embedding-mean", "xlm-roberta-tokens", "roberta-masks", "beit-images")
+# Heads that are served, and a family that is refused; the command compares all rows.
+COMPARED = (
+    "bert-embedding-mean",
+    "xlm-roberta-tokens",
+    "roberta-masks",
+    "modernbert-classes",
+    "nomic-bert-embedding-mean",
+    "beit-images",
+)
 
 
 def test_served_answers_are_those_of_transformers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from export.exporter import export_any
 from export.graphs.graph import trace
 from export.settings import ExportSettings, Operator
 from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
-from tests.fakes.tiny import tiny_classifier, tiny_embedder
+from tests.fakes.tiny import MODERN, NOMIC, tiny_classifier, tiny_embedder
 from tests.fakes.tiny_gpt import tiny_generator
 
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
@@ -19,6 +19,8 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "bert embedder": tiny_embedder,
     "distilbert": lambda: tiny_classifier(pooling="mean", type_vocab_size=0),
     "roberta": lambda: tiny_embedder(type_vocab_size=1, position_offset=2, pad_token_id=1),
+    "modernbert": lambda: tiny_classifier(**MODERN),
+    "nomic": lambda: tiny_embedder(**NOMIC),
 }
 
 

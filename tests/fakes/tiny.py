@@ -20,11 +20,27 @@ from torch import nn
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.encoder import Encoder, EncoderConfig
 from models.networks.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.networks.ropes import Rope
 
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]")
 WORDS = ("free", "prize", "winner", "claim", "now", "call", "lunch", "tomorrow", "we", "are", "on")
 MAX_TOKENS = 64
+# Fields of encoders after BERT; one rope turns fast, so that a wrong position shows.
+ROPES = tuple(Rope.default(8, theta) for theta in (160_000.0, 10.0))
+ROTARY: dict[str, Any] = {"has_position_table": False, "is_gated": True, "attention_bias": False}
+MODERN: dict[str, Any] = {
+    **ROTARY,
+    "num_layers": 3,
+    "type_vocab_size": 0,
+    "norm_placement": "pre",
+    "norm_bias": False,
+    "feed_forward_bias": False,
+    "ropes": ROPES,
+    "layer_ropes": (0, 1, 1),
+    "windows": (0, 3, 3),
+}
+NOMIC: dict[str, Any] = {**ROTARY, "ropes": ROPES[1:], "layer_ropes": (0, 0)}
 
 
 def tiny_tokenizer() -> Tokenizer:

@@ -30,11 +30,12 @@ TOLERANCE = 1e-5
     [
         *(
             (name, operator)
-            for name in ("bert classifier", "bert embedder")
+            for name in ("bert classifier", "bert embedder", "modernbert")
             for operator in OPERATORS
         ),
         ("distilbert", "Attention"),
         ("roberta", "Attention"),
+        ("nomic", "Attention"),
     ],
 )
 def test_fused_graph_equals_plain_network(name: str, operator: Operator, trace_of: TraceOf) -> None:
@@ -45,6 +46,17 @@ def test_fused_graph_equals_plain_network(name: str, operator: Operator, trace_o
     wanted = torch_outputs(model, batch)
     assert found.dtype == np.float32
     assert np.ptp(wanted, axis=0).max() > 0.1, "rows must differ, or nothing is compared"
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["modernbert", "nomic"])
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_positions_are_those_of_each_row(name: str, *, is_padded: bool, trace_of: TraceOf) -> None:
+    """Together the rows have more tokens than the tables of angles, and windows end at rows."""
+    model = checkpoint_of(name).encoder_model
+    batch = ragged_batch((MAX_TOKENS, 5, 17, MAX_TOKENS), model.config)
+    graph = trace(model, "Attention", is_padded=True) if is_padded else trace_of(name, "Attention")
+    found, wanted = GraphRunner(graph)(batch), torch_outputs(model, batch)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
 
 
@@ -174,8 +186,13 @@ def test_network_with_a_layer_missing_is_refused() -> None:
 class _Elsewhere(EncoderLayer):
     """A layer whose result does not reach the output."""
 
-    def forward(self, hidden_BSD: torch.Tensor, padding_mask_BS: torch.Tensor) -> torch.Tensor:  # noqa: N803
-        super().forward(hidden_BSD, padding_mask_BS)
+    def forward(
+        self,
+        hidden_BSD: torch.Tensor,  # noqa: N803
+        padding_mask_BS: torch.Tensor,  # noqa: N803
+        bias_1HSS: torch.Tensor | None = None,  # noqa: N803
+    ) -> torch.Tensor:
+        super().forward(hidden_BSD, padding_mask_BS, bias_1HSS)
         return hidden_BSD
 
 

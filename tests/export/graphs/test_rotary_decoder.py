@@ -16,7 +16,7 @@ from export.graphs.paged_decoder import trace_paged_decoder
 from export.precision.blocks import quantize_blocks
 from export.precision.rows import quantize_rows
 from export.recipes.decoders import LIMITS
-from models.networks.llama import NO_ROPE, Rope
+from models.networks.ropes import NO_ROPE, Rope
 from tests.fakes.tiny_llama import tiny_llama
 
 MAX_ABS_ERROR = 1e-4

@@ -66,8 +66,8 @@ def test_a_wrong_choice_names_the_field_the_value_and_the_choices(config: Encode
         TextEmbedder(encoder, pooling="max")
     with pytest.raises(SettingError, match="layers is 'middle', but must be one of first, last"):
         TextEmbedder(encoder, layers="middle")
-    with pytest.raises(SettingError, match="activation is 'gelu', but must be one of tanh, relu"):
-        ClassificationHead(16, 2, activation="gelu")
+    with pytest.raises(SettingError, match="activation is 'mish', but must be one of tanh, gelu"):
+        ClassificationHead(16, 2, activation="mish")
 
 
 def test_four_layers_cannot_be_taken_from_three(config: EncoderConfig) -> None:

@@ -18,7 +18,13 @@ from models.networks.encoder import Encoder, EncoderConfig
 from models.networks.heads import SequenceClassifier, TextEmbedder
 from models.networks.masked import MaskedLanguageModel
 from models.recipes.finetune import classifier_from
-from tests.models.checkpoints.test_huggingface import BERT_SIZES, DISTILBERT_SIZES, edit_json
+from tests.models.checkpoints.test_huggingface import (
+    BERT_SIZES,
+    DISTILBERT_SIZES,
+    NO_SPECIAL_TOKENS,
+    WINDOWS,
+    edit_json,
+)
 
 TOLERANCE = 1e-5
 MASK_ID = 4
@@ -33,6 +39,20 @@ MODELS: dict[str, tuple[Any, str]] = {
         transformers.RobertaForMaskedLM(
             transformers.RobertaConfig(**BERT_SIZES, type_vocab_size=1)
         ),
+        "<mask>",
+    ),
+    "modernbert": (
+        transformers.ModernBertForMaskedLM(
+            transformers.ModernBertConfig(**BERT_SIZES, **NO_SPECIAL_TOKENS, **WINDOWS)
+        ),
+        "[MASK]",
+    ),
+    "nomic_bert": (
+        transformers.NomicBertForMaskedLM(transformers.NomicBertConfig(**BERT_SIZES)),
+        "[MASK]",
+    ),
+    "gte": (
+        transformers.GteForMaskedLM(transformers.GteConfig(**BERT_SIZES, pad_token_id=0)),
         "<mask>",
     ),
     "distilbert": (

@@ -1,13 +1,14 @@
 """Fine-tuning: it learns, it starts from what a checkpoint has, and it keeps the best epoch."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
-from models.checkpoints.checkpoint import Checkpoint
+from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.data.datasets import Dataset, Example, Splits
 from models.errors import SettingError
 from models.networks.heads import SequenceClassifier
@@ -16,6 +17,7 @@ from models.training.evaluation import Evaluation
 from models.training.settings import TrainingSettings
 from models.training.state import Measurement
 from models.training.trainer import Listener, Session
+from tests.fakes.tiny import MODERN, tiny_embedder
 
 # 24 rows train: 3 steps per epoch, 9 in all.
 SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=5e-3, patience=3, precision="off")
@@ -47,6 +49,18 @@ def test_an_embedder_learns_to_classify(
         "test_accuracy",
         "test_macro_f1",
     }
+
+
+def test_an_encoder_with_ropes_and_windows_learns_to_classify(
+    splits: Splits[Dataset], tmp_path: Path
+) -> None:
+    """And what it learnt is the same in the folder that it is saved to."""
+    settings = replace(SETTINGS, epochs=20, patience=20)
+    result = finetune(tiny_embedder(**MODERN), splits, settings)
+    assert result.evaluation.accuracy == 1.0
+    save_checkpoint(result.checkpoint, tmp_path / "tuned")
+    loaded = load_checkpoint(tmp_path / "tuned").model.state_dict()
+    assert same_weights(weights(result), loaded)
 
 
 def test_a_classifier_learns_what_two_texts_have_to_do_with_each_other(
