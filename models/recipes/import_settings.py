@@ -41,7 +41,8 @@ class ImportSettings(Settings):
     )
     context: int | None = setting(
         None,
-        "Decoders: the longest prompt and output together, in tokens. By default what the "
+        "Decoders: the longest prompt and output together, in tokens; encoder-decoders: the "
+        "longest source, and the longest output. By default what the "
         "checkpoint states; of Phi's long contexts, the length before they were stretched, as "
         "longer texts need other positions throughout.",
         low=1,

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from models.checkpoints.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.checkpoints.weights import WEIGHTS_FILE
 from models.networks.transformer import Transformer
+from tests.fakes.marian_files import write_marian_files
 from tests.fakes.seq2seq_folders import FAMILIES, VOCAB_SIZE, write_folder
 
 TOLERANCE = 1e-4
@@ -177,6 +178,14 @@ def test_a_context_longer_than_the_table_of_positions_is_refused(tmp_path: Path)
     write_folder("bart", tmp_path)
     with pytest.raises(CheckpointError, match=r"context is 41, .* from 1 to 40"):
         load_checkpoint(tmp_path, context=41)
+
+
+def test_a_folder_of_marian_s_own_files_is_imported(tmp_path: Path) -> None:
+    write_folder("marian", tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    write_marian_files(tmp_path)
+    save_checkpoint(load_checkpoint(tmp_path), tmp_path / "own")
+    assert load_checkpoint(tmp_path / "own").tokenizer.encode("a house").ids == [15, 16, 0]
 
 
 def test_a_folder_without_a_tokenizer_says_how_to_write_one(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def test_the_model_s_own_parameters_come_before_the_settings(tmp_path: Path) -> 
     ("manifest", "config", "settings", "message"),
     [
         ({"eos_token_ids": (257,)}, "", {}, r"eos_token_ids.*257"),
+        ({"first_token_ids": (300,)}, "", {}, r"first_token_ids has 300, expected 0 to 256"),
+        ({"banned_token_ids": (1, 257)}, "", {}, r"banned_token_ids has 257, expected 0 to 256"),
         ({}, "", {"max_context_tokens": 1}, "max_context_tokens is 1, expected room for"),
         ({}, "instance_group { kind: KIND_GPU }", {}, "CUDA|cuda"),
         ({}, "max_batch_size: 4", {}, "max_batch_size is 4, expected 0"),
