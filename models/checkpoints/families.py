@@ -1,8 +1,8 @@
 """How Hugging Face names what `models/networks/encoder.py` calls by one name.
 
-Knows nothing about files. BERT, RoBERTa (and XLM-R) and DistilBERT are one network: a family is the
-names that its checkpoints use for settings and weights. MiniLM-type encoders are BERT in another
-size.
+Knows nothing about files. BERT, RoBERTa (and XLM-R, CamemBERT) and DistilBERT are one network: a
+family is the names that its checkpoints use for settings and weights. MiniLM-type encoders are BERT
+in another size.
 """
 
 from dataclasses import replace
@@ -96,6 +96,7 @@ FAMILIES = {
     "bert": BERT,
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
+    "camembert": ROBERTA,
     "distilbert": DISTILBERT,
     "modernbert": MODERNBERT,
     "nomic_bert": NOMIC,

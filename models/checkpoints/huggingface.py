@@ -35,6 +35,7 @@ from models.checkpoints.sampling_defaults import GENERATION_CONFIG
 from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
 from models.checkpoints.seq2seq import SEQ2SEQ, is_seq2seq, seq2seq_family, with_output_of
 from models.checkpoints.stops import stop_tokens
+from models.checkpoints.vit import ARCHITECTURES as IMAGE_CLASSIFIERS
 from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
 from models.checkpoints.vit import (
     check_vit,
@@ -229,7 +230,7 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
     """Find the naming to use; refuse by name what we would compute differently."""
     model_type = values["model_type"]
     if model_type not in FAMILIES:
-        known = ", ".join((*FAMILIES, GPT2, *DECODERS, *SEQ2SEQ))
+        known = ", ".join((*FAMILIES, GPT2, *DECODERS, *SEQ2SEQ, *IMAGE_CLASSIFIERS))
         raise CheckpointError(
             f"{path}: model_type is {shown(model_type)}, but must be one of {known}; {ELSEWHERE}"
         )

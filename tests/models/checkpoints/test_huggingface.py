@@ -296,7 +296,7 @@ def test_absent_and_default_fields_load(save: Save) -> None:
         (
             "model_type",
             "pegasus",
-            "'pegasus', but must be one of bert, roberta, xlm-roberta, distilbert, modernbert",
+            "'pegasus', but must be one of bert, roberta, xlm-roberta, camembert, distilbert, ",
         ),
         ("hidden_act", "mish", "hidden_act is 'mish', but must be one of gelu"),
         ("problem_type", "multi_label_classification", "only 'single_label_classification'"),
