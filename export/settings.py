@@ -20,6 +20,8 @@ Operator = Literal["Attention", "MultiHeadAttention"]
 Target = Literal["cpu", "cuda", "all"]
 OnStep = Callable[[str], None]  # takes a line that says what is done now
 REPOSITORY = Path("model_repository")
+MAX_LORA_RANK, MAX_LORA_SLOTS = 256, 64
+LORA_TARGETS = ("query", "key", "value", "output", "gate", "expand", "contract")
 REPOSITORY_FLAGS = ("--model-repository", "--repository")  # the first is that of `serve`
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy
@@ -103,6 +105,21 @@ class ExportSettings(Settings):
         "are measured on the texts of --calibration, joined to rows as long as the context: texts "
         "that are not those of --held-out.",
     )
+    lora_rank: int = setting(
+        0,
+        "Decoders: write a second graph that serves adapters up to this rank beside the model "
+        "itself (docs/adapters.md); 0 writes none.",
+        0,
+        MAX_LORA_RANK,
+    )
+    lora_slots: int = setting(
+        4, "Adapters that the second graph computes at once, whatever is loaded.", 1, MAX_LORA_SLOTS
+    )
+    lora_targets: str = setting(
+        "query,value",
+        "Products of each layer that adapters may change, with commas: query, key, value, output, "
+        "gate, expand, contract.",
+    )
     example: str = setting("", "Text to try the model with; by default the first of its examples.")
     examples: tuple[Example, ...] = setting((), "Examples, in place of general texts.")
     calibration: tuple[str, ...] = setting(
@@ -111,6 +128,16 @@ class ExportSettings(Settings):
     calibration_images: tuple[bytes, ...] = setting(
         (), "PNG and JPEG files to calibrate int8 on, for a model that reads images."
     )
+
+    def adapted_products(self) -> tuple[str, ...]:
+        """The products that adapters may change. Raises `ExportError` for unknown ones."""
+        targets = tuple(dict.fromkeys(part.strip() for part in self.lora_targets.split(",")))
+        unknown = [target for target in targets if target not in LORA_TARGETS]
+        if unknown:
+            raise ExportError(
+                f"lora_targets has '{unknown[0]}', expected some of {', '.join(LORA_TARGETS)}"
+            )
+        return targets
 
     def graphs(
         self, auto: tuple[Precision, ...], other_layout: Layout = ""
@@ -133,6 +160,25 @@ class ExportSettings(Settings):
         is_named = self.precision != "auto" and not (is_half and self.target == "all")
         on_cpu = [GraphKind(each) for each in ((self.precision,) if is_named else auto)]  # type: ignore[arg-type]
         return (*on_cpu, *on_cuda) if self.target == "all" else tuple(on_cpu)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSettings(Settings):
+    """Where an adapter goes, and which model it is for."""
+
+    name: str = setting(REQUIRED, "Name under which the adapter is served.")
+    base: str = setting(REQUIRED, "Name of its base model in the repository.")
+    checkpoint: str = setting(
+        REQUIRED,
+        "Checkpoint of the base model: the folder or hub id that it was exported from.",
+    )
+    repository: Path = setting(
+        REPOSITORY,
+        "Model repository. By default the one that `attendant serve` serves.",
+        variable="ATTENDANT_MODEL_REPOSITORY",
+        spelt=REPOSITORY_FLAGS,
+    )
+    version: int | None = setting(None, "Version to write; by default the next free one.", 1)
 
 
 @dataclass(frozen=True, slots=True)

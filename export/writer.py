@@ -30,6 +30,7 @@ from service.contract.conversation import TOKENIZER_CONFIG
 from service.contract.manifest import MODEL_FILENAME, Manifest, Variant
 from service.contract.model_config import parse_config
 from service.errors import LoadError
+from service.generation.adapter_buffers import ADAPTERS_SUFFIX
 from service.generation.decoder import PREFILL_SUFFIX
 from service.generation.encoder_decoder import ENCODER_FILENAME, ENCODER_SUFFIX
 from service.serving.tasks.table import complete_config
@@ -45,6 +46,7 @@ class Built:
     variant: Variant
     prefill: onnx.ModelProto | None = None  # of a decoder whose prompts have a graph of their own
     encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
+    adapted: onnx.ModelProto | None = None  # of a decoder that takes adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,16 @@ class ExportedModel:
     variants: tuple[Built, ...] = ()  # beside it; the manifest has them too
     encoder: onnx.ModelProto | None = None  # of an encoder-decoder, whose graph writes
     prefill: onnx.ModelProto | None = None  # as in `Built`
+    adapted: onnx.ModelProto | None = None  # the same
     chat: Mapping[str, Any] = field(default_factory=dict)  # its templates, see `read_chat`
     config: ModelConfig | None = None  # for the server; None: it follows from the manifest
 
     @property
     def num_bytes(self) -> int:
         """The size of the graphs, which are nearly all of an export."""
-        graphs = [self.graph, self.encoder, self.prefill]
+        graphs = [self.graph, self.encoder, self.prefill, self.adapted]
         for built in self.variants:
-            graphs += [built.graph, built.prefill, built.encoder]
+            graphs += [built.graph, built.prefill, built.encoder, built.adapted]
         return sum(num_bytes(graph) for graph in graphs if graph is not None)
 
 
@@ -148,10 +151,10 @@ def choose_version(target: Path, version: int | None) -> int:
 
 
 def _write_version(exported: ExportedModel, folder: Path) -> None:
-    _write_graphs(exported.graph, exported.prefill, folder / MODEL_FILENAME)
+    _write_graphs(folder / MODEL_FILENAME, exported.graph, exported.prefill, exported.adapted)
     for built in exported.variants:
         path = folder / built.variant.filename
-        _write_graphs(built.graph, built.prefill, path)
+        _write_graphs(path, built.graph, built.prefill, built.adapted)
         if built.encoder is not None:
             save(built.encoder, path.with_suffix(ENCODER_SUFFIX))
     if exported.encoder is not None:
@@ -165,11 +168,18 @@ def _write_version(exported: ExportedModel, folder: Path) -> None:
     (folder / "manifest.json").write_text(exported.manifest.to_json(), encoding="utf-8")
 
 
-def _write_graphs(graph: onnx.ModelProto, prefill: onnx.ModelProto | None, path: Path) -> None:
-    if prefill is None:
-        save(graph, path)
+def _write_graphs(
+    path: Path,
+    graph: onnx.ModelProto,
+    prefill: onnx.ModelProto | None,
+    adapted: onnx.ModelProto | None,
+) -> None:
+    beside = {PREFILL_SUFFIX: prefill, ADAPTERS_SUFFIX: adapted}
+    others = {path.with_suffix(end): other for end, other in beside.items() if other is not None}
+    if others:
+        save_sharing({path: graph, **others}, path)
     else:
-        save_sharing({path: graph, path.with_suffix(PREFILL_SUFFIX): prefill}, path)
+        save(graph, path)
 
 
 def _write_model_files(

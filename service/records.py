@@ -63,10 +63,16 @@ class RanStep:
     run_s: float  # in the session
     other_s: float  # planning, sampling, detokenizing
     num_moved_rows: int  # copied between slots since the step before
+    num_evictions: int  # of pieces that a store of prefixes gave up since then
     num_drafted: int  # tokens computed before it was known whether they are said
-    num_agreed: int  # of those, that were said
+    agreed: tuple[int, ...]  # of those, that were said, by draft
     time_to_first_token_s: tuple[float, ...]  # of sequences whose first token this was
     inter_token_s: tuple[float, ...]  # of the others
+
+    @property
+    def num_agreed(self) -> int:
+        """The drafted tokens that were said."""
+        return sum(self.agreed)
 
 
 @dataclass(slots=True)
@@ -216,6 +222,9 @@ class Sample(Protocol):
 
     @property
     def num_reused_tokens(self) -> int: ...
+
+    @property
+    def num_stored_tokens(self) -> int: ...
 
 
 MAX_BATCHES = 32  # of one request that are remembered

@@ -117,6 +117,11 @@ class Settings:
     playground: bool = _network(
         True, "Answer / on the HTTP port with a page to try the models in a browser."
     )
+    lora_endpoints: bool = _network(
+        False,
+        "Answer vLLM's /v1/load_lora_adapter and /v1/unload_lora_adapter, which load and unload "
+        "adapters of the model repository by name, under --model-control-mode explicit.",
+    )
     metrics_host: str = _network(
         "127.0.0.1", "Address of the /metrics port, which has neither TLS nor tokens."
     )
@@ -207,6 +212,13 @@ class Settings:
         False,
         "Let idle compute threads poll for work; they then take processor time from gRPC.",
     )
+    spin_us: int = _computing(
+        0,
+        "Microseconds for which compute threads poll for the next operator of a run on a CPU "
+        "before they sleep; between runs they sleep. 0: they never poll; decoders at least 50.",
+        0,
+        10_000,
+    )
     tokenizer_threads: int = _computing(
         1,
         "Threads that tokenize long requests and decode images outside the event loop.",
@@ -218,6 +230,12 @@ class Settings:
     )
     max_batch_tokens: int = _batching(
         16_384, "Tokens per batch, including padding; this bounds the memory of a run.", 1
+    )
+    max_background_tokens: int = _batching(
+        512,
+        "Tokens per batch of background requests, including padding; a longer text is a batch by "
+        "itself. Such a batch is stopped when another request comes, and computed again.",
+        1,
     )
     batch_overhead_tokens: int = _batching(
         16, "Cost of an additional run, in tokens, for models whose cost is not measured.", 0
@@ -285,10 +303,37 @@ class Settings:
         0,
         MAX_DRAFT_TOKENS,
     )
+    max_adapters: int = _generation(
+        64,
+        "Adapters served on one base model, in memory each; those in use at once are bounded by "
+        "the places of its graph, see docs/adapters.md.",
+        1,
+        1024,
+    )
+    max_cached_grammars: int = _generation(
+        64,
+        "Compiled grammars, such as JSON schemas, kept per model for requests with the same; one "
+        "takes about a megabyte, at most about a hundred.",
+        1,
+        65536,
+    )
+    grammar_timeout_s: float = _generation(
+        10.0,
+        "Longest time, in seconds, in which a grammar is compiled before its request is refused; "
+        "four of a model are compiled at once.",
+        0.001,
+    )
     prefix_reuse: bool = _generation(
         True,
         "Prefix caching: copy the keys and values of a prompt's beginning from an earlier "
         "sequence with the same beginning.",
+    )
+    prefix_cache_bytes: int = _generation(
+        2**29,
+        "Prefix caching: memory per generative model for keys and values whose slots were taken by "
+        "other sequences, in the host's memory, allocated as it fills; 0 gives them up with their "
+        "slots. Models on a GPU and encoder-decoders keep none.",
+        0,
     )
     priority_step_s: float = _generation(
         5.0, "Seconds by which each step down in priority delays a sequence's turn.", 0

@@ -41,8 +41,8 @@ ROOMS = {
     ),
     "service/generation": Room(
         "errors records contract runtime",
-        "decoder decoder_interface encoder_decoder engine inbox opening paged_decoder params"
-        " sampling scheduler sequence step_logits stream",
+        "adapter_buffers decoder decoder_interface encoder_decoder engine inbox opening"
+        " paged_decoder params sampling scheduler sequence step_logits stream",
     ),
     "service/serving/tasks": Room("errors records contract runtime"),
     "service/serving": Room(
@@ -75,7 +75,7 @@ ROOMS = {
     "models/data": Room("errors json_files remarks"),
     "models/data/generated": Room("errors data"),
     "models/networks": Room("errors choices data"),
-    "models/checkpoints": Room("errors json_files writing data networks"),
+    "models/checkpoints": Room("errors choices json_files writing data networks"),
     "models/training": Room("errors settings writing data"),
     "models/recipes": Room(
         "errors choices settings data data/generated networks checkpoints training"
@@ -84,26 +84,29 @@ ROOMS = {
     "export/settings": Room("errors models/settings models/data service/contract"),
     "export/examples": Room("errors settings models service/contract"),
     "export/graphs": Room(
-        "errors settings models service/contract service/runtime service/generation/decoder"
-        " service/generation/encoder_decoder"
+        "errors settings models service/contract service/runtime service/generation/adapter_buffers"
+        " service/generation/decoder service/generation/encoder_decoder"
     ),
     "export/precision": Room(
         "errors graphs models service/contract/tensors service/runtime service/generation/decoder"
     ),
     "export/checks": Room(
         "errors settings graphs models service/contract service/runtime service/batching/collate"
-        " service/generation/decoder service/generation/decoder_interface"
+        " service/generation/adapter_buffers service/generation/decoder"
+        " service/generation/decoder_interface"
         " service/generation/encoder_decoder service/generation/step_logits"
-        " service/serving/tasks/answers service/serving/tasks/entities"
+        " service/serving/tasks/answers service/serving/tasks/entities service/serving/tasks/task"
     ),
     "export/writer": Room(
         "errors settings graphs models service/errors service/contract service/serving/tasks/table"
-        " service/generation/decoder service/generation/encoder_decoder"
+        " service/generation/adapter_buffers service/generation/decoder"
+        " service/generation/encoder_decoder"
     ),
     "export/recipes": Room(
         "errors settings examples graphs precision checks writer models service/errors"
         " service/contract service/runtime service/batching/collate"
     ),
+    "export/adapters": Room("errors settings writer models service/contract/adapter"),
     "export/exporter": Room("errors settings recipes writer models service/contract"),
     "commands/pictures": Room(),
     "commands/flags": Room(),
@@ -114,6 +117,9 @@ ROOMS = {
     "commands/export": Room(
         "errors remarks flags export_runs models/errors export/errors export/settings"
     ),
+    "commands/import_adapter": Room(
+        "errors flags models/errors export/errors export/settings export/adapters"
+    ),
     "commands/export_runs": Room("models export service/contract"),
     "commands/serve": Room("ask errors flags service"),
     "commands/help": Room(),
@@ -121,7 +127,7 @@ ROOMS = {
     "commands/__main__": Room("ask main"),
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
-    "loadtests/measure": Room("load service models commands/main"),
+    "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/fleet": Room("load service"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
@@ -140,6 +146,7 @@ DOORS = {
         "commands/train/",
     ),
     "PIL": ("service/runtime/images.py",),
+    "llguidance": ("service/runtime/grammar.py",),
     "prometheus_client": (
         "service/observe/metrics.py",
         "service/observe/generation.py",
@@ -164,6 +171,8 @@ DOORS = {
         "service/observe/logs.py",
         *(f"models/recipes/{name}.py" for name in ("everyday_fills", "senses")),
     ),
+    "pyarrow": (f"{ASKING}bulk/parquet_files.py",),
+    "ray": (f"{ASKING}bulk/ray_job.py",),
     "matplotlib": (
         "commands/pictures.py",
         "commands/ask/heat_map.py",
@@ -176,6 +185,9 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
+    "contract/adapter",
+    "generation/adapter_buffers",
+    "generation/adapter_places",
     "batching/backlog",
     "batching/collate",
     "batching/limits",
@@ -184,7 +196,10 @@ POLICY = (
     "batching/request",
     "contract/accelerators",
     "contract/config_completion",
+    "contract/grammar",
+    "contract/schema_checks",
     "contract/config_checks",
+    "contract/embedder_use",
     "contract/interface",
     "contract/image_input",
     "contract/manifest",
@@ -199,11 +214,13 @@ POLICY = (
     "generation/beams",
     "generation/paged_cache",
     "generation/decoder_interface",
+    "generation/grammar_state",
     "generation/kv_cache",
     "generation/likeliest",
     "generation/wait_estimator",
     "generation/packed_scheduler",
     "generation/params",
+    "generation/prefix_store",
     "generation/sampler_state",
     "generation/sampling",
     "generation/scheduler",
@@ -222,7 +239,9 @@ POLICY = (
     "runtime/cpus",
     "runtime/cuda",
     "runtime/device_errors",
+    "runtime/known_words",
     "runtime/pace",
+    "runtime/pair_tokenizer",
     "runtime/special_texts",
     "runtime/token_bytes",
     "runtime/tokenizer",
@@ -231,6 +250,8 @@ POLICY = (
     "serving/tasks/answers",
     "serving/tasks/attention",
     "serving/tasks/entities",
+    "serving/tasks/embedding_kinds",
+    "serving/tasks/embedding_options",
     "serving/tasks/features",
     "serving/tasks/fill_mask",
     "serving/tasks/image_attention",

@@ -15,7 +15,7 @@ from attendant.v1 import generation_pb2 as pb
 
 from commands.ask import generation_tables
 from commands.ask.client import Client
-from commands.ask.generate import PATIENT, SAMPLING, shown
+from commands.ask.generate import PATIENT, SAMPLING, params_of, shown
 from commands.ask.options import Model, Server, Version, asks
 from commands.ask.refusal import CallError
 from commands.errors import errors, print_error
@@ -27,6 +27,7 @@ System = Annotated[
 ]
 PROMPT = "> "
 HELP = "/clear begins a new conversation, /quit or Ctrl-D ends the program; Ctrl-C stops an answer"
+CUT = "the answer was cut: --max-tokens says how long one may be, as far as the context has room"
 NOT_OF_A_CHAT = ("n", "beam_width", "length_penalty", "prompt_logprobs")
 
 
@@ -59,8 +60,7 @@ def _chat(
     **sampling: Any,
 ) -> None:
     """Talk with a model that has a chat template."""
-    given = {name: value for name, value in sampling.items() if value is not None}
-    params = pb.SamplingParams(**{"fit_max_tokens": True, **given})
+    params = params_of({"fit_max_tokens": True, **sampling})
     is_terminal = sys.stdin.isatty()
     with Client(*server) as client:
         _check_model(client, model)
@@ -148,6 +148,8 @@ def _answer(client: Client, request: pb.GenerateRequest, talk: Talk, *, is_termi
         talk.answered("".join(pieces))
     else:
         talk.unsay()
+    if last.finish_reason == pb.FINISH_REASON_LENGTH:
+        errors.print(CUT, style="dim", soft_wrap=True)
     if last.HasField("usage"):
         errors.print(
             generation_tables.account(last.usage, last.timings), style="dim", soft_wrap=True

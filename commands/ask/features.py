@@ -13,7 +13,9 @@ from commands.ask.lines import Texts as GivenTexts
 from commands.ask.options import (
     SERVER,
     AsJson,
+    Dimensions,
     Model,
+    PromptName,
     Server,
     Texts,
     Truncate,
@@ -119,13 +121,16 @@ def similarity(
     model: Model,
     texts: Texts,
     measure: Annotated[
-        Literal["cosine", "dot", "scaled_dot"],
+        Literal["cosine", "dot", "scaled_dot", "euclidean", "manhattan"],
         typer.Option(
             envvar="ATTENDANT_MEASURE",
             help="How to compare vectors: cosine compares directions; dot is the dot product; "
-            "scaled_dot divides it by the square root of the vector size, as attention does.",
+            "scaled_dot divides it by the square root of the vector size, as attention does; "
+            "euclidean and manhattan are distances, negative.",
         ),
     ] = "cosine",
+    prompt_name: PromptName = "",
+    dimensions: Dimensions = 0,
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
@@ -140,7 +145,12 @@ def similarity(
                 server.timeout_s,
                 lambda part: client.ask(
                     text_pb2.EmbedRequest(
-                        model=model, version=version, texts=part, truncate=truncate
+                        model=model,
+                        version=version,
+                        texts=part,
+                        truncate=truncate,
+                        prompt_name=prompt_name,
+                        dimensions=dimensions,
                     )
                 ),
             )

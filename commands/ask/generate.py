@@ -8,6 +8,7 @@ stderr.
 import inspect
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 from unicodedata import category
 
@@ -138,6 +139,17 @@ SAMPLING = (
         float | None,
         "Above 0, makes tokens less likely for each time that they occur in the output.",
     ),
+    _sampling(
+        "json_schema",
+        Path | None,
+        "File with a JSON schema that the output keeps to.",
+    ),
+    _sampling("regex", str | None, "Regular expression that the whole output matches."),
+    _sampling(
+        "choice",
+        list[str] | None,
+        "Text that the output may be; given once for each of the texts to choose from.",
+    ),
 )
 
 
@@ -151,12 +163,12 @@ def _generate(
     **sampling: Any,
 ) -> None:
     """Continue a prompt."""
-    params = {name: value for name, value in sampling.items() if value is not None}
+    params = params_of(sampling)
     request = pb.GenerateRequest(
         model=model,
         version=version,
         text=sys.stdin.read() if prompt == "-" else prompt,
-        sampling_params=pb.SamplingParams(**params),
+        sampling_params=params,
     )
     with Client(*server) as client:
         is_one_text = sampling["n"] in (None, 1) and sampling["prompt_logprobs"] is None
@@ -164,6 +176,25 @@ def _generate(
             _write(client.stream(request))
         else:
             _show_whole(client.ask(request), as_json)
+
+
+def params_of(sampling: dict[str, Any]) -> pb.SamplingParams:
+    """The flags that are given, as a request has them. Raises `BadParameter` for a file."""
+    given = {name: value for name, value in sampling.items() if value is not None}
+    if (path := given.get("json_schema")) is not None:
+        given["json_schema"] = _schema_in(path)
+    if given.get("choice"):
+        given["choice"] = pb.Choice(texts=given["choice"])
+    return pb.SamplingParams(**given)
+
+
+def _schema_in(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        text = f"{path} cannot be read: {reason}"
+        raise typer.BadParameter(text, param_hint="'--json-schema'") from error
 
 
 generate = asks(command_of(_generate, [*own_parameters(_generate), *SAMPLING]))

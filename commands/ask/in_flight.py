@@ -28,6 +28,21 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class Conduct:
+    """How requests are sent, and what becomes of those that fail."""
+
+    in_flight: int = REQUESTS_IN_FLIGHT
+    # Statuses after which a request is sent again in halves, until the culprits are found.
+    halved: tuple[str, ...] = ("INVALID_ARGUMENT",)
+    # Statuses that may pass, where the server has answered before.
+    repeated: tuple[str, ...] = ("UNAVAILABLE",)
+    request_texts: int = REQUEST_TEXTS
+
+
+CONDUCT = Conduct()
+
+
+@dataclass(frozen=True, slots=True)
 class Answered(Generic[R]):
     """A response and its texts."""
 
@@ -55,11 +70,18 @@ class Refused:
 class InFlight(Generic[R]):
     """The answers to texts: an iterator over those of one request each.
 
-    At most `REQUESTS_IN_FLIGHT` requests are under way, and as many answers wait to be read.
+    At most `Conduct.in_flight` requests are under way, and as many answers wait to be read.
     """
 
-    def __init__(self, texts: Texts, ask: Callable[[Sequence[str]], R], patience_s: float) -> None:
+    def __init__(
+        self,
+        texts: Texts,
+        ask: Callable[[Sequence[str]], R],
+        patience_s: float,
+        conduct: Conduct = CONDUCT,
+    ) -> None:
         """A request that a full server refused is repeated for `patience_s`."""
+        self._conduct = conduct
         self._texts = texts
         self._ask = ask
         self._patience_s = patience_s
@@ -68,10 +90,10 @@ class InFlight(Generic[R]):
         self._is_over = False  # no texts are left to take
         self._is_stopped = False  # answers are no longer read
         self._answers: Queue[Future[list[Answered[R] | Refused]] | None]
-        self._answers = Queue(REQUESTS_IN_FLIGHT)
+        self._answers = Queue(conduct.in_flight)
 
     def __enter__(self) -> Self:
-        for _ in range(REQUESTS_IN_FLIGHT):
+        for _ in range(self._conduct.in_flight):
             Thread(target=self._work, daemon=True).start()
         return self
 
@@ -103,8 +125,10 @@ class InFlight(Generic[R]):
             if self._is_over:
                 return None
             try:
-                lines = self._texts.take(REQUEST_TEXTS)
-            except OSError as error:
+                lines = self._texts.take(self._conduct.request_texts)
+            except (OSError, ValueError) as error:
+                if self._is_stopped:  # the file is closed: its reader left
+                    return None
                 self._is_over = True
                 future.set_exception(error)
                 self._answers.put(future)
@@ -125,7 +149,7 @@ class InFlight(Generic[R]):
         try:
             return [Answered(lines, self._response_to([line.text for line in lines]))]
         except CallError as error:
-            if error.status != "INVALID_ARGUMENT":
+            if error.status not in self._conduct.halved:
                 raise
             if len(lines) == 1:
                 return [Refused(lines[0], error.text, error)]
@@ -151,5 +175,5 @@ class InFlight(Generic[R]):
 
     def _may_pass(self, error: CallError) -> bool:
         """Whether the same request may succeed later: the server says so, or answered before."""
-        is_unavailable = error.status == "UNAVAILABLE"
-        return error.retry_after_s > 0 or (is_unavailable and self._has_answer)
+        may_pass = error.status in self._conduct.repeated
+        return error.retry_after_s > 0 or (may_pass and self._has_answer)

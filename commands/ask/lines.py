@@ -9,13 +9,14 @@ import os
 import select
 import stat
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
 BLOCK_BYTES = 2**16
 MAX_LINE_BYTES = 2**22  # the million characters that a server takes by default, four bytes each
 MAX_TAKEN_CHARACTERS = 2**20  # beyond it no more lines are taken together
 BYTE_ORDER_MARK = "\ufeff"
+EMPTY = "is empty"  # the fault of an empty line, where these are kept
 
 
 class Line(NamedTuple):
@@ -73,7 +74,10 @@ class GivenTexts:
         return not self._lines
 
     def take(self, most: int) -> list[Line]:
-        return _take(self._lines, most)
+        return take_first(self._lines, most)
+
+
+TextOf = Callable[[str], tuple[str, str]]  # of a line's content, the text and the fault
 
 
 class StreamedTexts:
@@ -81,14 +85,28 @@ class StreamedTexts:
 
     noun = "line"
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        *,
+        num_before: int = 0,
+        text_of: TextOf | None = None,
+        keeps_empty: bool = False,
+    ) -> None:
+        """The stream may begin behind some lines: `num_before` of a file, at its place.
+
+        `text_of` finds the text in a line's content. With `keeps_empty`, empty lines have a fault.
+        """
         # The raw stream: a buffer would wait for a full block, and a thread that waits for input
         # would hold the buffer's lock while the interpreter ends.
         self._stream = getattr(stream, "raw", stream)
-        self.total = _size_of(self._stream)
+        self._place = self._stream.tell() if num_before else 0
+        num_left = _size_of(self._stream)
+        self.total = None if num_left is None else self._place + num_left
         self.num_empty = 0
-        self._number = 0
-        self._place = 0
+        self._number = num_before
+        self._text_of = text_of
+        self._keeps_empty = keeps_empty
         self._rest = b""  # of a line whose end is not read
         self._is_open = True
         self._ready: deque[Line] = deque()
@@ -102,7 +120,7 @@ class StreamedTexts:
             not self._ready or (len(self._ready) < most and _is_readable(self._stream))
         ):
             self._read()
-        return _take(self._ready, most)
+        return take_first(self._ready, most)
 
     def _read(self) -> None:
         block = self._stream.read(BLOCK_BYTES) or b""
@@ -126,10 +144,14 @@ class StreamedTexts:
             text, fault = "", f"has more than {MAX_LINE_BYTES} bytes, which is the limit"
         if self._number == 1:
             text = text.removeprefix(BYTE_ORDER_MARK)
+        if not (text.strip() or fault):
+            self.num_empty += 1
+            fault = EMPTY if self._keeps_empty else ""
+        elif self._text_of is not None and not fault:
+            text, fault = self._text_of(text)
+            self.num_empty += fault == EMPTY
         if text.strip() or fault:
             self._ready.append(Line(self._number, text, self._place, fault))
-        else:
-            self.num_empty += 1
 
 
 def _is_unicode(text: str) -> bool:
@@ -137,7 +159,7 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _take(lines: deque[Line], most: int) -> list[Line]:
+def take_first(lines: deque[Line], most: int) -> list[Line]:
     """The first lines, at least one if there is any."""
     taken: list[Line] = []
     num_characters = 0

@@ -11,6 +11,7 @@ from rich.text import Text
 from commands.ask.tables import Table
 
 MAX_SHOWN_SYMBOLS = 16  # of a model
+MAX_SHOWN_PROMPTS = 8
 LEAST_TEXT_WIDTH = 20  # of what a model gives, and of its origin: less would be a word per line
 
 # In a narrow terminal, longer names break into two lines. The task's column then has room for
@@ -44,7 +45,7 @@ class ModelTable:
                 _computed_in(model),
                 str(model.max_tokens or ""),
                 _gives(model),
-                model.origin,
+                _origin(model),
             )
             table.add_row(*map(Text, cells))
         return table
@@ -58,7 +59,7 @@ class ModelTable:
             facts = ", ".join(fact for fact in (_computed_in(model), tokens) if fact)
             names += [model.name, f"version {model.version}"]
             tasks += [model.task, facts]
-            texts = (names[-2:], tasks[-2:], [_gives(model), model.origin])
+            texts = (names[-2:], tasks[-2:], [_gives(model), _origin(model)])
             table.add_row(*(Text("\n".join(filter(None, lines))) for lines in texts))
         name, task, text = table.columns
         name.width = min(max(map(len, names), default=5), MOST_NAME_WIDTH)
@@ -76,14 +77,38 @@ def _computed_in(model: pb.Model) -> str:
     return ", ".join(filter(None, (model.precision, layout, device)))
 
 
+def _origin(model: pb.Model) -> str:
+    parent = f"adapter of {model.parent}" if model.parent else ""
+    return ", ".join(filter(None, (parent, model.origin)))
+
+
+def _vectors(model: pb.Model) -> str:
+    shorter = f" (or {', '.join(map(str, model.dimensions))})" if model.dimensions else ""
+    return f"{model.embedding_size} values{shorter}, {model.pooling}"
+
+
+def _prompts(model: pb.Model) -> str:
+    names = [prompt.name for prompt in model.prompts]
+    if not names:
+        return ""
+    more = ", …" * (len(names) > MAX_SHOWN_PROMPTS)
+    default = f", by default {model.default_prompt}" if model.default_prompt else ""
+    return f"prompts {', '.join(names[:MAX_SHOWN_PROMPTS])}{more}{default}"
+
+
 def _gives(model: pb.Model) -> str:
     if model.symbols:
         shown = ", ".join(model.symbols[:MAX_SHOWN_SYMBOLS])
         return f"symbols: {shown}" + ", …" * (len(model.symbols) > MAX_SHOWN_SYMBOLS)
     if model.labels:
         return ", ".join(model.labels)
+    if model.embedding_kinds:
+        values, words = model.embedding_size, model.sparse_size
+        first = f"{values} values" if values else f"weights of {words} words"
+        more = "".join(f", {kind.replace('_', ' ')}" for kind in model.embedding_kinds[1:])
+        return f"{first}, {model.pooling}{more}"
     if model.embedding_size:
-        return f"{model.embedding_size} values, {model.pooling}"
+        return "; ".join(filter(None, (_vectors(model), _prompts(model))))
     if model.task != "text-generation":
         return ""
     sampling = sorted(model.sampling_defaults.items())  # a map of protobuf has no order

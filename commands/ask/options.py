@@ -88,11 +88,37 @@ Truncate = Annotated[
         help="Truncate texts that are longer than the model accepts, instead of refusing them.",
     ),
 ]
+RawScores = Annotated[
+    bool | None,
+    typer.Option(
+        envvar="ATTENDANT_RAW_SCORES",
+        help="Show the model's logits, or with --no-raw-scores their sigmoids, from 0 to 1; by "
+        "default what the model is made for.",
+    ),
+]
 Version = Annotated[
     str,
     typer.Option(
         envvar="ATTENDANT_MODEL_VERSION",
         help="Version of the model; by default the highest version that is served.",
+    ),
+]
+
+PromptName = Annotated[
+    str,
+    typer.Option(
+        envvar="ATTENDANT_PROMPT_NAME",
+        help="Name of the model's prompt to put in front of each text, e.g. query or document; by "
+        "default the model's default prompt, if it has one. `attendant models --json` has them.",
+    ),
+]
+Dimensions = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MAX_UINT32,
+        envvar="ATTENDANT_DIMENSIONS",
+        help="Values per vector, of those that the model was trained for; 0 is all of them.",
     ),
 ]
 

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,15 @@ import typer
 from attendant.v1 import reading_pb2 as pb
 
 from commands.ask import tables
+from commands.ask.bulk.options import (
+    NO_FILES,
+    Files,
+    OptionalTexts,
+    answer_file,
+    given,
+    input_of,
+    takes_files,
+)
 from commands.ask.client import Client
 from commands.ask.options import (
     MAX_UINT32,
@@ -17,7 +27,6 @@ from commands.ask.options import (
     AsJson,
     Model,
     Server,
-    Texts,
     Truncate,
     Version,
     asks,
@@ -28,25 +37,31 @@ from service.errors import SettingError
 
 
 @asks
+@takes_files
 def classify_tokens(
     model: Model,
-    texts: Texts,
+    texts: OptionalTexts = None,
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
     as_ndjson: AsNdjson = False,
+    files: Files = NO_FILES,
     server: Server = SERVER,
 ) -> None:
-    """Find the entities in texts."""
+    """Find the entities in texts, or in those of a file."""
+
+    def request(part: Sequence[str] = ()) -> pb.ClassifyTokensRequest:
+        return pb.ClassifyTokensRequest(model=model, version=version, texts=part, truncate=truncate)
+
+    path = input_of(files, texts, is_json=as_json or as_ndjson)
+    if path is not None:
+        answer_file(path, files, server, request())
+        return
     with Client(*server) as client:
         answer_texts(
-            texts,
+            given(texts),
             server.timeout_s,
-            lambda part: client.ask(
-                pb.ClassifyTokensRequest(
-                    model=model, version=version, texts=part, truncate=truncate
-                )
-            ),
+            lambda part: client.ask(request(part)),
             tables.entities,
             as_json=as_json,
             as_ndjson=as_ndjson,

@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "fill-mask": ("fill-mask",),
     "token-classification": ("classify-tokens",),
     "question-answering": ("answer",),
-    "pair-scoring": ("score",),
+    "pair-scoring": ("rerank", "score"),
     "features": ("features",),
     "attention": ("attention",),
     "image-classification": ("classify-image",),

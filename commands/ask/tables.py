@@ -25,6 +25,7 @@ Computed = (
     pb.ClassifyResponse
     | pb.EmbedResponse
     | pb.ScorePairsResponse
+    | pb.RerankResponse
     | reading_pb2.FillMaskResponse
     | reading_pb2.ClassifyTokensResponse
     | reading_pb2.AnswerResponse
@@ -70,6 +71,15 @@ def scores(texts: Sequence[str], response: pb.ScorePairsResponse) -> Table:
     pairs = zip(texts, response.results, strict=True)
     for text, result in sorted(pairs, key=lambda pair: -pair[1].score):
         table.add_row(_short(text), f"{result.score:.4f}", str(result.num_tokens))
+    return table
+
+
+def ranking(texts: Sequence[str], response: pb.RerankResponse) -> Table:
+    """One row per document, best first, with its number among the documents given."""
+    table = Table("", "text", "score", "tokens", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        number = str(result.index + 1)
+        table.add_row(number, _short(text), f"{result.score:.4f}", str(result.num_tokens))
     return table
 
 
@@ -172,6 +182,19 @@ def vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
     for text, result in zip(texts, response.results, strict=True):
         start = " ".join(f"{value:+.3f}" for value in result.values[:SHOWN_VALUES])
         table.add_row(_short(text), f"{start} … ({len(result.values)})")
+    return table
+
+
+def encoded_vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+    """One row per text, the beginning of the vector's bytes as whole numbers."""
+    table = Table("text", "encoding", "vector", caption=_caption(response))
+    for text, result in zip(texts, response.results, strict=True):
+        for each in result.encoded:
+            name = pb.EmbeddingEncoding.Name(each.encoding).removeprefix("EMBEDDING_ENCODING_")
+            is_unsigned = name.startswith("U")
+            numbers = memoryview(each.values).cast("B" if is_unsigned else "b").tolist()
+            start = " ".join(map(str, numbers[:SHOWN_VALUES]))
+            table.add_row(_short(text), name.lower(), f"{start} … ({len(numbers)} bytes)")
     return table
 
 

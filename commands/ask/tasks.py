@@ -1,18 +1,31 @@
-"""The commands `models`, `classify` and `embed`."""
+"""The commands `models`, `classify`, `embed` and `score`."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import typer
 from attendant.v1 import text_pb2 as pb
 
-from commands.ask import tables
+from commands.ask import embedding_tables, tables
+from commands.ask.bulk.options import (
+    NO_FILES,
+    Files,
+    OptionalTexts,
+    answer_file,
+    given,
+    input_of,
+    takes_files,
+)
 from commands.ask.client import Client
 from commands.ask.model_table import ModelTable
 from commands.ask.options import (
     MAX_UINT32,
     SERVER,
     AsJson,
+    Dimensions,
     Model,
+    PromptName,
+    RawScores,
     Server,
     Texts,
     Truncate,
@@ -34,9 +47,10 @@ def models(
 
 
 @asks
+@takes_files
 def classify(
     model: Model,
-    texts: Texts,
+    texts: OptionalTexts = None,
     top_k: Annotated[
         int,
         typer.Option(
@@ -50,23 +64,30 @@ def classify(
     truncate: Truncate = False,
     as_json: AsJson = False,
     as_ndjson: AsNdjson = False,
+    files: Files = NO_FILES,
     server: Server = SERVER,
 ) -> None:
-    """Classify texts."""
+    """Classify texts, or those of a file."""
+
+    def request(part: Sequence[str] = ()) -> pb.ClassifyRequest:
+        return pb.ClassifyRequest(
+            model=model,
+            version=version,
+            texts=part,
+            truncate=truncate,
+            top_k=top_k,
+            all_scores=not top_k,
+        )
+
+    path = input_of(files, texts, is_json=as_json or as_ndjson)
+    if path is not None:
+        answer_file(path, files, server, request())
+        return
     with Client(*server) as client:
         answer_texts(
-            texts,
+            given(texts),
             server.timeout_s,
-            lambda part: client.ask(
-                pb.ClassifyRequest(
-                    model=model,
-                    version=version,
-                    texts=part,
-                    truncate=truncate,
-                    top_k=top_k,
-                    all_scores=not top_k,
-                )
-            ),
+            lambda part: client.ask(request(part)),
             tables.classifications,
             as_json=as_json,
             as_ndjson=as_ndjson,
@@ -74,27 +95,85 @@ def classify(
 
 
 @asks
+@takes_files
 def embed(
     model: Model,
-    texts: Texts,
+    texts: OptionalTexts = None,
+    kind: Annotated[
+        Literal["dense", "sparse", "token-vectors"] | None,
+        typer.Option(
+            envvar="ATTENDANT_KIND",
+            help="What is answered: dense, one vector; sparse, weights of words; or token-vectors, "
+            "one vector per token. By default the first that the model has.",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=MAX_UINT32,
+            envvar="ATTENDANT_TOP_K",
+            help="With --kind sparse, number of weights per text, heaviest; 0 takes all of them.",
+        ),
+    ] = 0,
+    prompt_name: PromptName = "",
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ATTENDANT_PROMPT",
+            help="Text to put in front of each text, in place of a prompt of the model; '' for "
+            "nothing.",
+        ),
+    ] = None,
+    dimensions: Dimensions = 0,
+    encoding: Annotated[
+        Literal["float", "int8", "uint8", "binary", "ubinary"],
+        typer.Option(
+            envvar="ATTENDANT_ENCODING",
+            help="How vectors are written: int8 and uint8 in 256 steps of each value's range, "
+            "binary and ubinary a bit per value. In JSON the bytes are base64.",
+        ),
+    ] = "float",
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
     as_ndjson: AsNdjson = False,
+    files: Files = NO_FILES,
     server: Server = SERVER,
 ) -> None:
-    """Embed texts as vectors, and show how similar the texts are."""
+    """Embed texts as vectors, and show how similar they are; or embed those of a file."""
+    name, is_float = (kind or "").replace("-", "_").upper(), encoding == "float"
+
+    def request(part: Sequence[str] = ()) -> pb.EmbedRequest:
+        return pb.EmbedRequest(
+            model=model,
+            version=version,
+            texts=part,
+            truncate=truncate,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            dimensions=dimensions,
+            encodings=[f"EMBEDDING_ENCODING_{encoding.upper()}"],
+            kinds=[f"EMBEDDING_KIND_{name}"] if name else [],
+            top_k=top_k,
+            with_pieces=kind == "sparse",
+        )
+
+    path = input_of(files, texts, is_json=as_json or as_ndjson)
+    if path is not None:
+        answer_file(path, files, server, request())
+        return
     with Client(*server) as client:
         answer_texts(
-            texts,
+            given(texts),
             server.timeout_s,
-            lambda part: client.ask(
-                pb.EmbedRequest(model=model, version=version, texts=part, truncate=truncate)
-            ),
-            tables.embeddings,
+            lambda part: client.ask(request(part)),
+            embedding_tables.of_kind(tables.embeddings if is_float else tables.encoded_vectors),
             as_json=as_json,
             as_ndjson=as_ndjson,
-            draw_rows=tables.vectors,
+            draw_rows=embedding_tables.of_kind(
+                tables.vectors if is_float else tables.encoded_vectors
+            ),
         )
 
 
@@ -103,13 +182,14 @@ def score(
     model: Model,
     query: Annotated[str, typer.Argument(help="The first text of each pair.")],
     texts: Texts,
+    raw_scores: RawScores = None,
     version: Version = "",
     truncate: Truncate = False,
     as_json: AsJson = False,
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Score how well each text matches a query, from 0 to 1."""
+    """Score how well each text matches a query."""
     with Client(*server) as client:
         answer_texts(
             texts,
@@ -121,6 +201,7 @@ def score(
                     texts=[query] * len(part),
                     text_pairs=part,
                     truncate=truncate,
+                    raw_scores=raw_scores,
                 )
             ),
             tables.scores,

@@ -8,24 +8,16 @@ others are answered, and the command ends with exit code 1.
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from commands.ask.in_flight import Answered, InFlight, Refused
 from commands.ask.lines import GivenTexts, StreamedTexts, Texts
 from commands.ask.options import TRUNCATION, is_stdin
 from commands.ask.outputs import Draw, output_of
+from commands.ask.progress import progress
 from commands.ask.refusal import CallError
 from commands.errors import FAILURE, errors, print_error
 from service.errors import InvalidArgument, SettingError
@@ -82,7 +74,10 @@ def answers(
     request without any answer raises its first refusal, which hardly depends on the texts.
     """
     count = _Count(texts)
-    with InFlight(texts, ask, patience_s) as in_flight, _progress(texts) as advance:
+    with (
+        InFlight(texts, ask, patience_s) as in_flight,
+        progress(texts.noun, texts.total) as advance,
+    ):
         try:
             for parts in in_flight:
                 done = [part for part in parts if isinstance(part, Answered)]
@@ -98,7 +93,7 @@ def answers(
                     print_error(named)
                     if on_refusal is not None:
                         on_refusal(texts.noun, refusal.line.number, named)
-                advance(parts, count.num_answered)
+                advance(max(map(_place, parts)), count.num_answered)
         except CallError:
             if count.num_requests:
                 count.report()
@@ -151,53 +146,16 @@ class _Count:
         if self.num_requests == 1 and not (num_empty or self.num_refused):
             return
         took_s = time.monotonic() - self._began_s
-        parts = [f"{_counted(self.num_answered, noun)} answered in {took_s:.1f} s"]
+        parts = [f"{counted(self.num_answered, noun)} answered in {took_s:.1f} s"]
         if num_empty:
-            parts.append(f"{_counted(num_empty, f'empty {noun}')} skipped")
+            parts.append(f"{counted(num_empty, f'empty {noun}')} skipped")
         if self.num_refused:
-            parts.append(f"{_counted(self.num_refused, noun)} refused")
+            parts.append(f"{counted(self.num_refused, noun)} refused")
         errors.print(Text(", ".join(parts), "dim"))
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun} was" if number == 1 else f"{number:,} {noun}s were"
-
-
-Advance = Callable[[Sequence[Answered[Any] | Refused], int], None]
-
-
-@contextmanager
-def _progress(texts: Texts) -> Iterator[Advance]:
-    """A bar on a terminal from the second request on; it shows the time left if that is known."""
-    progress = Progress(
-        TextColumn("{task.fields[count]:,} " + f"{texts.noun}s"),
-        BarColumn(),
-        TextColumn("{task.fields[rate]:,.0f}/s"),
-        TimeElapsedColumn() if texts.total is None else TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        # Rich would print stdout above its bar, and thus to stderr.
-        redirect_stdout=sys.stdout.isatty(),
-    )
-    began_s = time.monotonic()
-    task: TaskID | None = None
-
-    def advance(parts: Sequence[Answered[Any] | Refused], count: int) -> None:
-        nonlocal task
-        if task is None:
-            task = progress.add_task("", total=texts.total, count=0, rate=0.0)
-            return
-        if not progress.live.is_started and errors.is_terminal:
-            progress.start()
-        place = max(_place(part) for part in parts)
-        rate = count / max(time.monotonic() - began_s, 1e-9)
-        progress.update(task, completed=place, count=count, rate=rate)
-
-    try:
-        yield advance
-    finally:
-        if progress.live.is_started:
-            progress.stop()
 
 
 def _place(part: Answered[Any] | Refused) -> int:

@@ -24,7 +24,8 @@ from models.recipes.kinds import PretrainKind
 from models.recipes.pretrain import Pretraining, pretrain
 from models.training.pretrain_settings import PretrainSettings
 
-SIZES = ("num_layers", "hidden_size", "num_heads", "context")  # settings that some kinds have
+CONTEXT = "context"
+SIZES = ("form", "num_layers", "hidden_size", "num_heads", CONTEXT)  # settings that some kinds have
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def pretrain_kind(
         resume=resume,
     )
     reports = pretrain_reports_of(pretrained, corpus, settings)
-    save_trained(pretrained.checkpoint, output, reports)
+    save_trained(pretrained.checkpoint, output, reports, files.start or "")
     best = pretrained.progress.best
     assert best is not None, "the last step is measured"
     table = summary(pretrained.checkpoint, output)
@@ -89,6 +90,8 @@ def start_of(
         return None
     given = {"tokenizer": files.tokenizer}
     given |= {name: getattr(settings, name, None) for name in SIZES}
+    if kind.shortens:
+        del given[CONTEXT]
     for name, value in given.items():
         if value is not None:
             raise SettingError(name, value, f"left out: {files.start} has its own")

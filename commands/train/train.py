@@ -10,6 +10,7 @@ from typing import Any
 from commands.flags import argument, command_of, flag, flags_of
 from commands.train.messages import DEFAULTS, messages, parse_validation
 from commands.train.options import output_flag, resume_flag
+from models.checkpoints.known import known_names
 from models.recipes.import_settings import ImportSettings
 from models.training.settings import TRAIN_TASKS, TrainingSettings
 
@@ -106,9 +107,8 @@ import_checkpoint = command_of(
         argument(
             "source",
             str,
-            "A Hugging Face folder (config.json, model.safetensors, tokenizer.json) of a BERT, "
-            "RoBERTa, DistilBERT, MiniLM or GPT-2 model, of a Llama, Mistral, Qwen, Gemma, Phi, "
-            "SmolLM, OLMo or Granite decoder, or a hub id.",
+            "A hub id, or a Hugging Face folder (config.json, model.safetensors, tokenizer.json) "
+            f"of {known_names()}.",
         ),
         argument(
             "output",

@@ -476,6 +476,22 @@ GENERATION = Dashboard(
                 "Share of prompt tokens that were copied, not computed.",
             ),
             Panel(
+                "Prefix store",
+                "bytes",
+                by_model(total("attendant_prefix_store_bytes")),
+                "Beginnings of prompts that lost their slot; --prefix-cache-bytes bounds it.",
+            ),
+            Panel(
+                "Prefix store, tokens and pieces",
+                "ops",
+                parts_of_model(
+                    hits=rate("attendant_prefix_store_hits_total"),
+                    given_up=rate("attendant_prefix_store_evictions_total"),
+                ),
+                "Hits: prompt tokens that came from the store. Given up: pieces of 32 tokens. Many "
+                "of these and few hits: raise --prefix-cache-bytes, or set it to 0.",
+            ),
+            Panel(
                 "Slots moved",
                 "ops",
                 by_model(rate("attendant_kv_cache_moved_rows_total")),
@@ -485,10 +501,20 @@ GENERATION = Dashboard(
                 "Drafted tokens",
                 "ops",
                 parts_of_model(
+                    drafts=rate("attendant_spec_decode_num_drafts_total"),
                     drafted=rate("attendant_spec_decode_num_draft_tokens_total"),
                     said=rate("attendant_spec_decode_num_accepted_tokens_total"),
                 ),
                 "Said: what the model chose as drafted. None where drafts are off.",
+            ),
+            Panel(
+                "Drafted tokens that were said, by position",
+                "ops",
+                by(
+                    "model position",
+                    rate("attendant_spec_decode_num_accepted_tokens_per_pos_total", "position"),
+                ),
+                "From a draft's first token, 0. Little is said late: shorter drafts do.",
             ),
         ],
         "Where the time goes": [

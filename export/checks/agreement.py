@@ -2,11 +2,13 @@
 
 Outputs may change while every answer stays, and an answer may change with tiny changes of outputs.
 So the answers of clients are compared here: a text's label, its entities, the answer to a
-question, the word for a mask, the nearest of other texts. Figures are shares from 0 to 1.
+question, the word for a mask, the nearest of other texts. Figures are shares from 0 to 1. Where
+the answer is a number, of a pair or of a regression, they say how scores go together instead.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -15,18 +17,26 @@ from export.checks.parity import BATCH_ROWS, Arrays, pad, run_network
 from export.errors import ExportError
 from models.data.tokenizer import cutting_copy
 from models.networks.heads import TextNetwork
+from service.contract.manifest import SCORE_FUNCTIONS
 from service.serving.tasks.answers import MAX_ANSWER_TOKENS, Window, best_spans
 from service.serving.tasks.entities import Entity, Words, entities_of
+from service.serving.tasks.task import SCORES
 
 # The least agreement with float32 for a precision that was not requested by name: decision 0017.
 LEAST_AGREEMENT = {
     "same_labels": 0.98,  # of texts
+    "same_label_sets": 0.95,  # texts of which all labels above 0.5 are the same
+    "score_correlation": 0.98,  # Pearson's; of several outputs the least
     "same_entities": 0.95,  # texts of which all entities are the same
     "entity_f1": 0.95,
     "same_answers": 0.95,  # of questions
     "same_words": 0.9,  # for masks: the first few of a whole vocabulary are often close
     "same_neighbours": 0.85,  # texts of which the nearest other one is the same
+    "weight_correlation": 0.98,  # Pearson's, of the weights of tokens or words
+    "token_vector_cosine": 0.98,  # the mean
 }
+COMPARED_AS = {"score_correlation": "the correlation of scores with float32's"}
+SMALLEST = float(np.finfo(np.float32).tiny)  # of a length that is divided by
 QUESTION_WORDS = 8  # a sample's question is how its context begins
 
 
@@ -51,9 +61,17 @@ class TextOutputs:
 def sample_texts(
     task: str, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, network: TextNetwork
 ) -> list[SampleText]:
-    """Texts as rows of a task: for question answering, a text's beginning is the question."""
-    is_asked = task == "question-answering"
-    inputs = [(_beginning(text), text) if is_asked else text for text in texts]
+    """Texts as rows of a task.
+
+    For question answering, a text's beginning is the question; of pairs it is the first text, and
+    the second is the text itself and of every other pair the next one, which matches less.
+    """
+    inputs: Sequence[str | tuple[str, str]] = texts
+    if task == "question-answering":
+        inputs = [(_beginning(text), text) for text in texts]
+    if task == "pair-scoring":
+        seconds = [texts[(i + i % 2) % len(texts)] for i in range(len(texts))]
+        inputs = list(zip(map(_beginning, texts), seconds, strict=True))
     return [
         SampleText(
             network.as_sample(encoding.ids),
@@ -71,15 +89,29 @@ def measure_agreement(
     network: TextNetwork,
     graph: Callable[[Arrays], np.ndarray],
 ) -> dict[str, float]:
-    """Shares of equal answers, and of how many texts; empty for a task that gives no answers."""
-    if task not in MEASURES:
+    """Shares of equal answers, cosines, and of how many texts; empty for a task without answers."""
+    measure = measure_of(task, labels, network.score_function)
+    if measure is None:
         return {}
     outputs = list(_outputs(samples, network, graph))
-    figures = MEASURES[task](outputs, labels)
+    figures = _cosines_of_texts(outputs) | measure(outputs, labels)
     return {"texts_compared": len(outputs)} | {
         name: figure if isinstance(figure, int) else round(figure, 5)
         for name, figure in figures.items()
     }
+
+
+def _cosines_of_texts(outputs: Sequence[TextOutputs]) -> dict[str, float]:
+    """Of each text's outputs with the network's; a single value has no direction, and none."""
+    pairs = [(each.by_graph.ravel(), each.by_network.ravel()) for each in outputs]
+    cosines = [
+        float(ours @ theirs / max(np.linalg.norm(ours) * np.linalg.norm(theirs), SMALLEST))
+        for ours, theirs in pairs
+        if len(ours) > 1
+    ]
+    if not cosines:
+        return {}
+    return {"mean_text_cosine": float(np.mean(cosines)), "least_text_cosine": min(cosines)}
 
 
 def check_agreement(precision: str, figures: Mapping[str, float]) -> None:
@@ -87,9 +119,10 @@ def check_agreement(precision: str, figures: Mapping[str, float]) -> None:
     for name, least in LEAST_AGREEMENT.items():
         share = figures.get(name, 1.0)
         if not share >= least:
+            compared = COMPARED_AS.get(name, f"{name.replace('_', ' ')} as in float32")
             raise ExportError(
-                f"{name.replace('_', ' ')} as in float32 on {figures['texts_compared']} texts "
-                f"is {share}, the limit is {least}: calibrate on texts like yours (--calibration), "
+                f"{compared} on {figures['texts_compared']} texts is {share}, the limit is "
+                f"{least}: calibrate on texts like yours (--calibration), "
                 f"or ask for it by name (--precision {precision})"
             )
 
@@ -103,7 +136,8 @@ def _outputs(
         chosen = ordered[start : start + BATCH_ROWS]
         ids, types = [each.ids for each in chosen], [each.types for each in chosen]
         batch = pad(ids, network.pad_token_id, types)
-        by_graph, by_network = graph(batch), run_network(network, batch)
+        by_graph = graph(batch)
+        by_network = run_network(network, batch)[network.output_name]
         ends = np.cumsum(_rows_of_texts(len(by_graph), ids, network.mask_token_id))[:-1]
         parts = zip(chosen, np.split(by_graph, ends), np.split(by_network, ends), strict=True)
         for sample, ours, theirs in parts:
@@ -123,6 +157,31 @@ def _rows_of_texts(num_rows: int, ids: Sequence[Sequence[int]], mask_token_id: i
 def _same_labels(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
     same = [each.by_graph.argmax() == each.by_network.argmax() for each in outputs]
     return {"same_labels": float(np.mean(same))}
+
+
+def _same_label_sets(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
+    """A logit above 0 is a probability above 0.5."""
+    same = [((each.by_graph > 0) == (each.by_network > 0)).all() for each in outputs]
+    return {"same_label_sets": float(np.mean(same))}
+
+
+def _score_agreement(
+    outputs: Sequence[TextOutputs], _: Sequence[str], scores_by: str
+) -> dict[str, float]:
+    """How scores [T, outputs] go together: scores that are all alike have no correlation."""
+    by_graph, by_network = (
+        SCORES[scores_by](np.concatenate(logits).astype(np.float64))
+        for logits in ([each.by_graph for each in outputs], [each.by_network for each in outputs])
+    )
+    differences = np.abs(by_graph - by_network)
+    figures = {
+        "mean_score_difference": float(differences.mean()),
+        "max_score_difference": float(differences.max()),
+    }
+    columns = list(zip(by_graph.T, by_network.T, strict=True))
+    if all(np.ptp(column) > 0 for pair in columns for column in pair):
+        figures["score_correlation"] = min(float(np.corrcoef(*pair)[0, 1]) for pair in columns)
+    return figures
 
 
 def _same_words(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[str, float]:
@@ -188,20 +247,40 @@ def _same_neighbours(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[s
     if len(outputs) < 2:
         return {}
     by_graph, by_network = (
-        _nearest(np.concatenate(vectors))
+        _cosines(np.concatenate(vectors))
         for vectors in ([each.by_graph for each in outputs], [each.by_network for each in outputs])
     )
-    return {"same_neighbours": float(np.mean(by_graph == by_network))}
+    pairs = np.triu_indices(len(outputs), 1)
+    return {
+        "same_neighbours": float(np.mean(by_graph.argmax(axis=1) == by_network.argmax(axis=1))),
+        "similarity_correlation": rank_correlation(by_graph[pairs], by_network[pairs]),
+    }
 
 
-def _nearest(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values
-    """For each text, the other text with the largest cosine."""
+def _cosines(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values
+    """Of all two texts; a text with itself is no pair, and has the least."""
     lengths = np.linalg.norm(vectors_TD, axis=1, keepdims=True)
-    units = vectors_TD / np.maximum(lengths, np.finfo(np.float32).tiny)
-    cosines = units @ units.T
+    units = vectors_TD / np.maximum(lengths, SMALLEST)
+    cosines: np.ndarray = units @ units.T
     np.fill_diagonal(cosines, -np.inf)
-    nearest: np.ndarray = cosines.argmax(axis=1)
-    return nearest
+    return cosines
+
+
+def rank_correlation(values: np.ndarray, others: np.ndarray) -> float:
+    """Spearman's correlation of two series [N], from -1 to 1; 0 where one has no order."""
+    ranks, other_ranks = _ranks(values), _ranks(others)
+    spread = float(ranks.std() * other_ranks.std())
+    if not spread:
+        return 0.0
+    together = (ranks - ranks.mean()) * (other_ranks - other_ranks.mean())
+    return float(np.mean(together)) / spread
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The place of each value in their order; equal values share the mean of their places."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(counts) - (counts + 1) / 2)[places]
+    return ranks
 
 
 def _beginning(text: str) -> str:
@@ -217,10 +296,18 @@ def _first_tokens(word_ids: Sequence[int | None]) -> list[int]:
 
 
 Measure = Callable[[Sequence[TextOutputs], Sequence[str]], dict[str, float]]
-MEASURES: dict[str, Measure] = {
+MEASURES: dict[str, Measure] = {  # of tasks whose answers are choices
     "text-classification": _same_labels,
     "token-classification": _same_entities,
     "question-answering": _same_answers,
     "fill-mask": _same_words,
     "embedding": _same_neighbours,
 }
+
+
+def measure_of(task: str, labels: Sequence[str], score_function: str) -> Measure | None:
+    """The measure of a task whose scores are made by a function; None where there is none."""
+    scores_by = score_function or next(iter(SCORE_FUNCTIONS.get(task, ())), "")
+    if task == "pair-scoring" or scores_by == "identity" or len(labels) == 1:
+        return partial(_score_agreement, scores_by=scores_by)
+    return _same_label_sets if scores_by == "sigmoid" else MEASURES.get(task)

@@ -37,7 +37,7 @@ _FLOATS = (
     *("Erf", "Exp", "Gelu", "Gemm", "LayerNormalization", "MatMul", "RMSNormalization", "Relu"),
     *("Sigmoid", "Softmax", "Sqrt", "Tanh"),
 )
-_EXACT = ("ArgMax", "LSTM", "LogSoftmax")
+_EXACT = ("ArgMax", "LSTM", "Log", "LogSoftmax")
 _COMPARED = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 # By operator, the types of each of its type parameters, by the names of its schema. A parameter
 # that is not here has one type only, or as many as any value may have.

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from export.errors import ExportError
-from export.graphs.graph import INPUTS, open_session
+from export.graphs.graph import open_session
 from models.data.tokenizer import cutting_copy
 from models.networks.heads import TextNetwork
 from service.batching.collate import mask_of, pad_right
@@ -53,8 +53,13 @@ class GraphRunner:
         self._outputs = [spec.name for spec in self._session.signature.outputs]
 
     def __call__(self, batch: Arrays) -> np.ndarray:
-        """Output [B, values] for int64 [B, S] inputs."""
-        return self._session.run({name: batch[name] for name in self._inputs}, self._outputs)[0]
+        """The first output, [B, values], for int64 [B, S] inputs."""
+        return next(iter(self.outputs(batch).values()))
+
+    def outputs(self, batch: Arrays) -> Arrays:
+        """All outputs by name."""
+        inputs = {name: batch[name] for name in self._inputs}
+        return dict(zip(self._outputs, self._session.run(inputs, self._outputs), strict=True))
 
 
 def check_parity(
@@ -63,8 +68,8 @@ def check_parity(
     max_tokens: int,
     max_abs_error: float,
     rows: Sequence[Sequence[int]] | None = None,
-) -> Parity:
-    """Compare on ragged rows, or raise `ExportError` where the graph is further off.
+) -> dict[str, Parity]:
+    """Compare each output on ragged rows, or raise `ExportError` where the graph is further off.
 
     Rows that are not given are pairs, where the network tells the texts of a pair apart.
     """
@@ -72,9 +77,13 @@ def check_parity(
     rows = rows or _ragged_rows(network, max_tokens)
     batch = pad(rows, network.pad_token_id, list(map(types, rows)))
     run = GraphRunner(model)
-    by_graph, by_network = run(batch), run_network(network, batch)
-    alone = np.concatenate([run(pad([row], network.pad_token_id, [types(row)])) for row in rows])
-    return compare(by_graph, by_network, alone, max_abs_error)
+    by_graph, by_network = run.outputs(batch), run_network(network, batch)
+    alone = [run.outputs(pad([row], network.pad_token_id, [types(row)])) for row in rows]
+    parities: dict[str, Parity] = {}
+    for name in network.output_names:
+        single = np.concatenate([each[name] for each in alone])
+        parities[name] = compare(by_graph[name], by_network[name], single, max_abs_error)
+    return parities
 
 
 def compare(
@@ -87,13 +96,16 @@ def compare(
     by_graph, by_network, alone = (
         values.reshape(len(values), -1) for values in (by_graph, by_network, alone)
     )
-    norms = np.linalg.norm(by_graph, axis=1) * np.linalg.norm(by_network, axis=1)
-    cosines = (by_graph * by_network).sum(axis=1) / norms
+    # A row of one number has a sign and no direction: then the batch is one row.
+    ours, theirs = (
+        values.T if values.shape[1] == 1 else values for values in (by_graph, by_network)
+    )
+    each_cosine = cosines(ours, theirs)
     parity = Parity(
         max_abs_error=float(np.abs(by_graph - by_network).max()),
         mean_abs_error=float(np.abs(by_graph - by_network).mean()),
-        min_cosine=float(cosines.min()),
-        mean_cosine=float(cosines.mean()),
+        min_cosine=float(each_cosine.min()),
+        mean_cosine=float(each_cosine.mean()),
         max_neighbour_effect=float(np.abs(by_graph - alone).max()),
     )
     if not parity.max_abs_error <= max_abs_error:  # also where it is not a number
@@ -104,12 +116,25 @@ def compare(
     return parity
 
 
-def run_network(network: TextNetwork, batch: Arrays) -> np.ndarray:
-    """The PyTorch module's float32 output for the same batch."""
-    tensors = [torch.from_numpy(batch[name]) for name in INPUTS]
+def cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """[N] of rows with rows; 1 where both are zeros."""
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    products = (ours * theirs).sum(axis=1)
+    are_zeros = ~ours.any(axis=1) & ~theirs.any(axis=1)
+    values: np.ndarray = np.where(are_zeros, 1.0, products / np.where(norms == 0, 1.0, norms))
+    return values
+
+
+def run_network(network: TextNetwork, batch: Arrays) -> Arrays:
+    """The PyTorch module's float32 outputs for the same batch, by name."""
+    tensors = {name: torch.from_numpy(batch[name]) for name in network.input_names}
     with torch.inference_mode():
-        output: np.ndarray = network(*tensors).float().numpy()
-    return output
+        outputs = network(**tensors)
+    each = outputs if isinstance(outputs, tuple) else (outputs,)
+    return {
+        name: output.float().numpy()
+        for name, output in zip(network.output_names, each, strict=True)
+    }
 
 
 def outputs_of_texts(
@@ -128,10 +153,19 @@ def outputs_of_texts(
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int, types: Sequence[Sequence[int]] = ()) -> Arrays:
-    """Right-padded int64 [B, S] inputs of rows of token ids, and of their types or 0."""
-    ids = pad_right(rows, pad_id)
-    type_ids = pad_right(types, 0) if types else np.zeros_like(ids)
-    return dict(zip(INPUTS, (ids, mask_of(list(map(len, rows))), type_ids), strict=True))
+    """Right-padded int64 [B, S] inputs of rows of token ids, and of their types or 0.
+
+    Vectors are asked for of all tokens but the first.
+    """
+    ids, mask = pad_right(rows, pad_id), mask_of(list(map(len, rows)))
+    vector_mask = mask.copy()
+    vector_mask[:, :1] = 0
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "token_type_ids": pad_right(types, 0) if types else np.zeros_like(ids),
+        "vector_mask": vector_mask,
+    }
 
 
 def _types_of_zero(row: Sequence[int]) -> list[int]:

@@ -25,6 +25,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from export.graphs.attention_nodes import attention_by_length
 from export.graphs.cached_decoder import (
     FIRST_LENGTH,
     INPUTS,
@@ -34,7 +35,7 @@ from export.graphs.cached_decoder import (
     CachedAttention,
     StepExample,
 )
-from export.graphs.fused_attention import attention_by_length, fuse_attention
+from export.graphs.fused_attention import fuse_attention
 from export.graphs.gated_layers import PackedFeedForward
 from export.graphs.graph import (
     DTYPES,

@@ -27,15 +27,25 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from export.graphs.attention_nodes import attention_by_length, rotated_where_packed
 from export.graphs.gated_layers import PackedFeedForward, RopeTables
+from export.graphs.grouped_attention import FusedGroupedAttention
 from export.graphs.packing import OneToken, Packing
 from export.settings import Operator
 from models.networks.attention import MultiHeadAttention
-from models.networks.encoder import Encoder, bias_of, in_order
+from models.networks.disentangled import (
+    DisentangledAttention,
+    DistanceVectors,
+    first_scores_of_distances,
+    scores_of_distances,
+)
+from models.networks.encoder import Encoder, in_order, relative_of
 from models.networks.gpt import GPT, DecoderLayer
 from models.networks.heads import SequenceClassifier, TextEmbedder
-from models.networks.layers import GatedFeedForward
+from models.networks.layers import GatedFeedForward, last_of
+from models.networks.llama import GroupedAttention, Llama, LlamaLayer
 
 
 def fuse_attention(
@@ -48,19 +58,27 @@ def fuse_attention(
     """
     layout = layout or Packing
     count = 0
-    tables = RopeTables(0)
+    tables, relative = RopeTables(0), None
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, MultiHeadAttention):
+            if isinstance(child, DisentangledAttention):
+                assert isinstance(relative, DistanceVectors), "the encoder has them"
+                setattr(parent, name, FusedDisentangledAttention(child, operator, relative))
+                count += 1
+            elif isinstance(child, MultiHeadAttention):
                 setattr(parent, name, FusedAttention(child, operator, tables))
                 count += 1
             elif isinstance(child, GatedFeedForward):
                 setattr(parent, name, PackedFeedForward(child))
             elif isinstance(child, Encoder):
-                tables = RopeTables(child.config.max_positions)
+                tables, relative = RopeTables(child.config.max_positions), child.relative
                 count += child.config.num_layers - child.config.num_distinct  # used repeatedly
                 setattr(parent, name, _PackedEncoder(child, _reads_first_tokens(model), layout))
-            elif isinstance(child, GPT):
+            elif isinstance(child, GroupedAttention):
+                setattr(parent, name, FusedGroupedAttention(child, operator, tables))
+                count += 1
+            elif isinstance(child, GPT | Llama):
+                tables = RopeTables(child.config.max_positions)
                 setattr(parent, name, _PackedDecoder(child, layout))
     return count
 
@@ -97,7 +115,10 @@ class _PackedEncoder(nn.Module):
         token_type_ids_BS: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         packing = self.layout(attention_mask_BS)
-        packing.bias_1HSS = bias_of(self.relative, input_ids_BS)
+        if isinstance(self.relative, DistanceVectors):
+            packing.distances = self.relative.rows(input_ids_BS.shape[1])
+        else:
+            packing.bias_1HSS = relative_of(self.relative, input_ids_BS)
         layers = in_order(self.layers, self.config)
         states = [packing.pack(self.embeddings(input_ids_BS, token_type_ids_BS))]
         for layer in layers[: -1 if self.is_first_token_read else None]:
@@ -117,24 +138,40 @@ class _PackedEncoder(nn.Module):
 
 
 class _PackedDecoder(nn.Module):
-    """A decoder of which only each row's last token is read, over tokens in a layout."""
+    """A decoder whose attention is fused, over tokens in a layout: same inputs, same outputs."""
 
-    def __init__(self, gpt: GPT, layout: "Callable[[Tensor], Packing]") -> None:
+    def __init__(self, decoder: GPT | Llama, layout: "Callable[[Tensor], Packing]") -> None:
         super().__init__()
-        self.layout = layout
-        self.words, self.positions = gpt.words, gpt.positions
-        self.layers, self.norm = gpt.layers, gpt.norm
+        self.layout, self.embedded = layout, decoder.embedded
+        self.is_causal = getattr(decoder.config, "is_causal", True)
+        self.words, self.layers, self.norm = decoder.words, decoder.layers, decoder.norm
+        self.positions = decoder.positions if isinstance(decoder, GPT) else None
+
+    def _packed(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> tuple[Packing, Tensor]:
+        """The layout, and what the first layer takes [1, N, D]."""
+        packing = self.layout(attention_mask_BS)
+        hidden_1ND = packing.pack(self.embedded(input_ids_BS))
+        # For tracing only: the graph takes one token too. A norm asks whether there are any.
+        torch._check(hidden_1ND.shape[1] > 1)  # type: ignore[no-untyped-call]  # noqa: SLF001 - documented
+        return packing, hidden_1ND
+
+    def hidden_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
+        """[B, S, D], as the decoder's own."""
+        packing, hidden_1ND = self._packed(input_ids_BS, attention_mask_BS)
+        for layer in self.layers:
+            hidden_1ND = layer(hidden_1ND, packing)
+        return packing.unpack(self.norm(hidden_1ND))
 
     def last_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
-        """[B, D], as `GPT.last_states`."""
-        packing = self.layout(attention_mask_BS)
-        hidden_BSD = self.words(input_ids_BS) + self.positions(input_ids_BS.shape[1])
-        hidden_1ND = packing.pack(hidden_BSD)
+        """[B, D], as the decoder's own: the last layer computes each row's last token only."""
+        if not self.is_causal:
+            return last_of(self.hidden_states(input_ids_BS, attention_mask_BS), attention_mask_BS)
+        packing, hidden_1ND = self._packed(input_ids_BS, attention_mask_BS)
         for layer in self.layers[:-1]:
             hidden_1ND = layer(hidden_1ND, packing)
         layer = self.layers[-1]
-        assert isinstance(layer, DecoderLayer)
-        last = OneToken(packing, hidden_1ND, place=-1, keys_1ND=layer.attention_norm(hidden_1ND))
+        assert isinstance(layer, DecoderLayer | LlamaLayer)
+        last = OneToken(packing, hidden_1ND, place=-1, keys_1ND=layer.attention_input(hidden_1ND))
         normed_1BD: Tensor = self.norm(layer(last.hidden_1BD, last))
         return packing.rows_apart(normed_1BD).squeeze(1)
 
@@ -163,32 +200,24 @@ class FusedAttention(nn.Module):
         source_1ND = packing.keys_from(hidden_1ND)
         query_1ND, key_1ND = self.query(hidden_1ND), self.key(source_1ND)
         if len(self.tables):
-            query_1ND = self._rotated(query_1ND, packing.places(query_1ND), packing)
-            key_1ND = self._rotated(key_1ND, packing.token_places, packing)
+            tables, num_heads, places_1N = self.tables, self.num_heads, packing.places(query_1ND)
+            query_1ND = rotated_where_packed(query_1ND, places_1N, packing, tables, num_heads)
+            key_1ND = rotated_where_packed(
+                key_1ND, packing.token_places, packing, tables, num_heads
+            )
         query, key = packing.unpack_queries(query_1ND), packing.unpack(key_1ND)
         value = packing.unpack(self.value(source_1ND))
-        scores = packing.scores(self.window)
+        scores = self.added_scores(query, key, packing)
         mask = packing.mask(is_causal) if scores is None else None
         context_BSD = self.emit((query, key, value), mask, scores, is_causal)
         output_1ND: Tensor = self.output(packing.pack(context_BSD))
         return output_1ND
 
-    def _rotated(
-        self, projected_1ND: Tensor, places_1N: Tensor, packing: Packing | OneToken
-    ) -> Tensor:
-        """Queries or keys, turned: https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html.
-
-        Packed tokens are rows of one token each here: ONNX Runtime 1.31 refuses a row that is
-        longer than the tables, and all texts together may be.
-        """
-        cos, sin = self.tables
-        options = {"num_heads": self.num_heads, "rotary_embedding_dim": 2 * cos.shape[1]}
-        if 2 * cos.shape[1] == self.head_size:
-            del options["rotary_embedding_dim"]
-        rotated: Tensor = torch.onnx.ops.rotary_embedding(
-            packing.rows_apart(projected_1ND), cos, sin, packing.rows_apart(places_1N), **options
-        )
-        return packing.rows_together(rotated)
+    def added_scores(
+        self, _query: Tensor, _key: Tensor, packing: Packing | OneToken
+    ) -> Tensor | None:
+        """What is added to the scores, or which keys are seen; None where padding is all."""
+        return packing.scores(self.window)
 
     def _onnx_attention(
         self,
@@ -201,8 +230,9 @@ class FusedAttention(nn.Module):
 
         The specification lets the mask broadcast over queries; ONNX Runtime 1.31 wants them all.
         """
+        heads = (self.num_heads, self.num_heads)
         if mask_BS is not None and mask_BS.dim() == 1:
-            return attention_by_length(inputs, mask_BS, scale=self.scale, num_heads=self.num_heads)
+            return attention_by_length(inputs, mask_BS, scale=self.scale, heads=heads)
         mask_B1SS = mask_BS if scores is None else scores
         if mask_BS is not None and mask_BS.dim() == 2:
             num_rows, num_tokens = mask_BS.shape
@@ -242,18 +272,35 @@ class FusedAttention(nn.Module):
         )
 
 
-def attention_by_length(
-    inputs: tuple[Tensor, Tensor, Tensor], lengths_B: Tensor, *, scale: float, num_heads: int = 0
-) -> Tensor:
-    """ONNX's Attention, version 24, of query, key and value, over the first keys of each row.
+class FusedDisentangledAttention(FusedAttention):
+    """The same with the products of distances, whose vectors are projected before the export."""
 
-    They are [B, S, D] with `num_heads`, or [B, H, S, Dh] without.
-    """
-    heads = {"q_num_heads": num_heads, "kv_num_heads": num_heads} if num_heads else {}
-    return torch.onnx.ops.symbolic(
-        "::Attention",
-        [*inputs, None, None, None, lengths_B],
-        {"scale": scale, **heads},
-        dtype=inputs[0].dtype,
-        shape=inputs[0].shape,
-    )
+    def __init__(
+        self, attention: DisentangledAttention, operator: Operator, relative: DistanceVectors
+    ) -> None:
+        super().__init__(attention, operator, RopeTables(0))
+        with torch.no_grad():
+            vectors_RD = relative.vectors()
+            keys, queries = (
+                nn.Parameter(part(vectors_RD) * self.scale, requires_grad=False)
+                for part in (attention.key, attention.query)
+            )
+        self.distance_keys, self.distance_queries = keys, queries
+
+    def added_scores(self, query: Tensor, key: Tensor, packing: Packing | OneToken) -> Tensor:
+        rows = packing.distances
+        assert rows is not None, "the encoder has set them"
+        of = first_scores_of_distances if isinstance(packing, OneToken) else scores_of_distances
+        return packing.masked(
+            of(
+                self._heads(query),
+                self._heads(key),
+                self._heads(F.embedding(rows[0], self.distance_keys)),
+                self._heads(F.embedding(rows[1], self.distance_queries)),
+            )
+        )
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        """[..., H, S, Dh] of [..., S, D]."""
+        heads = torch.unflatten(projected, -1, (self.num_heads, self.head_size))
+        return heads.transpose(-2, -3)

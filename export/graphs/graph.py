@@ -5,6 +5,7 @@ where or when the trace was made is removed. docs/cuda.md says what was verified
 """
 
 import copy
+import hashlib
 import logging
 import warnings
 from collections import Counter
@@ -20,20 +21,22 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
+from export.graphs.exact_products import has_saturating_products, with_exact_products
 from export.graphs.files import check, num_bytes, save
 from export.graphs.fused_attention import fuse_attention
 from export.graphs.lstm import emit_lstms
+from export.graphs.operators import kept_operators
 from export.graphs.packing import Packing, Padded
 from export.settings import Operator
 from models.networks.heads import TextNetwork
 from service.contract.manifest import MODEL_FILENAME, Precision
-from service.runtime.cpus import available_cpus
+from service.contract.precision import INT8_PRODUCTS
+from service.runtime.cpus import available_cpus, cpu_flags
 from service.runtime.session import OnnxSession, SessionOptions
 
 OPSET = 23  # the first with Attention
 LENGTHS_OPSET = 24  # the first whose Attention takes the number of each row's keys
 DTYPES: dict[str, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # A session of a message needs it as bytes and taken apart beside its own weights: three times.
 MAX_SERIALIZED_BYTES = 2**30
 
@@ -45,7 +48,7 @@ def trace(
     precision: Precision = "fp32",
     is_padded: bool = False,
 ) -> onnx.ModelProto:
-    """The fused graph of a network: int64 [B, S] inputs, one float32 output.
+    """The fused graph of a network: int64 [B, S] inputs, float32 outputs.
 
     In fp16 and bf16, which are for CUDA, `Attention` is told lengths: a mask would keep flash
     attention from being taken. Raises `ExportError` unless the attention of every layer that the
@@ -59,10 +62,10 @@ def trace(
     num_lstms = emit_lstms(fused)
     if num_fused < network.num_attentions:
         raise ExportError(f"fused {num_fused} attentions of {network.num_attentions}")
-    names = INPUTS if network.has_token_types else INPUTS[:2]
     wrapped = _Float32Output(fused.to(dtype))
     opset = LENGTHS_OPSET if by_length else OPSET
-    model = trace_texts(wrapped, names, (network.output_name,), opset=opset)
+    model = trace_texts(wrapped, network.input_names, network.output_names, opset=opset)
+    share_matrices(model)
     check_fused(model, operator, network.num_attentions)
     check_fused(model, "LSTM", num_lstms)
     return model
@@ -91,7 +94,7 @@ def export_program(
     opset: int = OPSET,
 ) -> onnx.ModelProto:
     """Trace a module with `torch.onnx.export`; values still have the tracer's names."""
-    with warnings.catch_warnings(), _quiet_exporter():
+    with warnings.catch_warnings(), _quiet_exporter(), kept_operators():
         warnings.simplefilter("ignore")  # about versions to come, for torch's own code
         program = torch.onnx.export(
             module,
@@ -104,6 +107,23 @@ def export_program(
         )
     assert program is not None, "dynamo=True returns a program"
     return program.model_proto
+
+
+def share_matrices(model: onnx.ModelProto) -> None:
+    """Keep matrices with the same bytes once: the tracer writes one for each use of a layer."""
+    first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
+    names: dict[str, str] = {}
+    for tensor in model.graph.initializer:
+        is_matrix = len(tensor.dims) > 1 and tensor.raw_data
+        digest = hashlib.sha256(tensor.raw_data).digest() if is_matrix else tensor.name.encode()
+        key = tensor.data_type, tuple(tensor.dims), digest
+        names[tensor.name] = first.setdefault(key, tensor.name)
+    for node in model.graph.node:
+        node.input[:] = [names.get(value, value) for value in node.input]
+    for index in reversed(range(len(model.graph.initializer))):
+        name = model.graph.initializer[index].name
+        if names[name] != name:
+            del model.graph.initializer[index]
 
 
 def check_fused(model: onnx.ModelProto, operator: str, num_layers: int) -> None:
@@ -122,17 +142,20 @@ def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
 
 
 class _Float32Output(nn.Module):
-    """Whatever a network computes in, its answer is float32."""
+    """Whatever a network computes in, its answers are float32."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        output: Tensor = self.network(input_ids, attention_mask, token_type_ids).float()
-        return output
+        self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        given = (input_ids, attention_mask) if third is None else (input_ids, attention_mask, third)
+        outputs = self.network(*given)
+        return tuple(
+            each.float() for each in (outputs if isinstance(outputs, tuple) else (outputs,))
+        )
 
 
 @contextmanager
@@ -154,7 +177,9 @@ def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str])
     names |= dict(zip((value.name for value in graph.output), outputs, strict=True))
     prefix = "network."
     for tensor in graph.initializer:
-        names[tensor.name] = tensor.name.removeprefix(prefix)
+        short = tensor.name.removeprefix(prefix)
+        # What the tracer computed has the name of its operator, which an output may have too.
+        names[tensor.name] = f"{short}.computed" if short in (*inputs, *outputs) else short
     for index, node in enumerate(graph.node):
         for position, value in enumerate(node.output):
             names.setdefault(value, f"v{index}_{position}" if value else "")
@@ -179,8 +204,13 @@ def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str])
 
 
 def open_session(model: onnx.ModelProto, max_bytes: int = MAX_SERIALIZED_BYTES) -> OnnxSession:
-    """A graph held in memory, as the server computes it; a larger one by way of a file."""
+    """A graph held in memory, as the server computes it; a larger one by way of a file.
+
+    8-bit products are exact, also where the processor's would not be and no server took them.
+    """
     options = SessionOptions(num_threads=available_cpus())
+    if has_saturating_products(model) and cpu_flags().isdisjoint(INT8_PRODUCTS):
+        model = with_exact_products(model)
     if num_bytes(model) <= max_bytes:
         return OnnxSession(model.SerializeToString(), options)
     with TemporaryDirectory() as folder:

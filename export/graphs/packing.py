@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.networks.attention import window_mask
+from models.networks.attention import causal_mask, window_mask
 
 
 class Packing:
@@ -22,12 +22,13 @@ class Packing:
 
     `keys` is what attention is told of padding: bool [B, S], true for tokens, or `by_length` the
     number of tokens of each row, int64 [B], or scores to add, [B, H, S, S]. `bias_1HSS` is added to
-    all scores, where there is one.
+    all scores, where there is one; `distances` are rows of a table, whose products are.
     """
 
     def __init__(self, attention_mask_BS: Tensor, *, by_length: bool = False) -> None:
         self.is_token_BS = attention_mask_BS != 0
         self.bias_1HSS: Tensor | None = None
+        self.distances: Tensor | None = None
         self.keys = attention_mask_BS.sum(dim=1) if by_length else self.is_token_BS
         is_token = self.is_token_BS.flatten()
         self._scores: dict[int, Tensor] = {}  # by window
@@ -68,12 +69,28 @@ class Packing:
                 near_SS = window_mask(num_tokens, window)
                 visible_B1SS = visible_B1SS & near_SS | window_mask(num_tokens, 0)
             bias = self.bias_1HSS
-            self._scores[window] = (
-                visible_B1SS
-                if bias is None
-                else bias.masked_fill(~visible_B1SS, torch.finfo(bias.dtype).min)
-            )
+            self._scores[window] = visible_B1SS if bias is None else _masked(bias, visible_B1SS)
         return self._scores[window]
+
+    def masked(self, scores_BHSS: Tensor) -> Tensor:
+        """Scores of one layer alone, of which padding gets none."""
+        return _masked(scores_BHSS, self.is_token_BS[:, None, None, :])
+
+    def seen(self, window: int, is_causal: bool) -> Tensor | None:
+        """The keys that a decoder's queries see; `window` as in `LlamaConfig`.
+
+        Bool [S, S] or [B, 1, S, S], the number of each row's keys, or None for all that came
+        before. Padding sees itself, so that what nothing reads is a number.
+        """
+        num_tokens = self.is_token_BS.shape[1]
+        if is_causal:
+            return window_mask(num_tokens, window - 1) & causal_mask(num_tokens) if window else None
+        if not window and self.keys.dim() == 1:
+            return self.keys
+        visible_B1SS = self.is_token_BS[:, None, None, :].expand(-1, 1, num_tokens, -1)
+        if not window:
+            return visible_B1SS
+        return visible_B1SS & window_mask(num_tokens, window - 1) | window_mask(num_tokens, 0)
 
     @cached_property
     def token_places(self) -> Tensor:
@@ -101,6 +118,10 @@ class Packing:
         return hidden_B1D.squeeze(1).unsqueeze(0)
 
 
+def _masked(scores: Tensor, is_visible: Tensor) -> Tensor:
+    return scores.masked_fill(~is_visible, torch.finfo(scores.dtype).min)
+
+
 class Padded(Packing):
     """A batch that stays as it is: [B, S, D] wherever `Packing` has [1, N, D]."""
 
@@ -108,6 +129,7 @@ class Padded(Packing):
         self.lengths_B = attention_mask_BS.sum(dim=1)
         self.is_token_BS = attention_mask_BS != 0
         self.bias_1HSS: Tensor | None = None
+        self.distances: Tensor | None = None
         self.keys = self.lengths_B if by_length else self.is_token_BS
         self._scores: dict[int, Tensor] = {}
 
@@ -160,10 +182,35 @@ class OneToken:
         assert of_all is None or self.place == 0, "decoders have their own graph"
         return None if of_all is None else of_all[:, :, :1]
 
+    @property
+    def distances(self) -> Tensor | None:
+        """Those of all tokens."""
+        return self.packing.distances
+
+    def masked(self, scores_BH1S: Tensor) -> Tensor:
+        """Scores of the first token in one layer."""
+        return self.packing.masked(scores_BH1S)
+
+    def seen(self, window: int, is_causal: bool) -> Tensor:
+        """Bool [B, 1, 1, S] of the last token, which looks back, or the number of its keys."""
+        assert is_causal, "a last token that is read alone looks back"
+        assert self.place == -1, "an encoder's first token has `scores`"
+        keys = self.packing.keys
+        if not window and keys.dim() == 1:
+            return keys
+        is_token_BS = self.packing.is_token_BS
+        if window:
+            place_S = torch.arange(is_token_BS.shape[1])
+            first_B1 = is_token_BS.sum(dim=1, keepdim=True) - window
+            is_token_BS = is_token_BS & (place_S >= first_B1)
+        return is_token_BS[:, None, None, :]
+
     def places(self, query_1BD: Tensor) -> Tensor:
-        """[1, B], all first."""
-        assert self.place == 0, "decoders have their own graph"
-        return torch.zeros_like(query_1BD[..., 0], dtype=torch.int64)
+        """[1, B], all first or each row's last."""
+        if self.place == 0:
+            return torch.zeros_like(query_1BD[..., 0], dtype=torch.int64)
+        places_1N1 = self.packing.token_places.unsqueeze(-1)
+        return self.packing.one_each(places_1N1, self.place).squeeze(-1)
 
     @property
     def token_places(self) -> Tensor:

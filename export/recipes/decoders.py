@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import onnx
 
+from export.checks.adapted_decoding import check_adapted
 from export.checks.decoding import ParityLimits, measure_parity
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
@@ -17,6 +18,7 @@ from export.checks.perplexity import graph_perplexity, network_perplexity, windo
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
 from export.examples import BEGINNINGS, example_fields, of_texts
+from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
 from export.graphs.cached_decoder import OPERATOR, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.gated_layers import rotated_pairs
@@ -30,6 +32,7 @@ from export.precision.evened import evened
 from export.precision.moments import SampledRounding
 from export.precision.rows import quantize_rows
 from export.precision.samples import largest_values, sample_rows
+from export.recipes.chat_templates import check_templates
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, versions
 from export.writer import Built, ExportedModel, build_graphs
 from models.checkpoints.chat_templates import end_of_turn
@@ -70,6 +73,7 @@ def export_decoder(
     """
     network, windows = checkpoint.model, None
     assert isinstance(network, GPT | Llama), "others have their own recipe"
+    check_templates(checkpoint.chat)
     if held_out.text is not None:
         encoding = checkpoint.tokenizer.encode(held_out.text)
         num_first = (*encoding.special_tokens_mask, 0).index(0)
@@ -83,6 +87,8 @@ def export_decoder(
             f"kv_cache is int8, which graphs of rounded weights have; precision is "
             f"{settings.precision}, expected auto, int8, int8-weights or int4-weights"
         )
+    if settings.lora_rank:
+        _check_adapters(settings)
     decoder = _Decoder(checkpoint, network, settings, windows, on_step)
     graphs = build_graphs(kinds, decoder.build, check_cost)
     manifest = Manifest(
@@ -103,6 +109,7 @@ def export_decoder(
         manifest,
         graphs.others,
         prefill=main.prefill,
+        adapted=main.adapted,
         chat=checkpoint.chat,
     )
 
@@ -142,7 +149,20 @@ class _Decoder:
             kv_cache="int8" if prefill else "",
             device="cpu",  # CUDA's GroupQueryAttention has no float32
         )
-        return Built(graph, variant, prefill)
+        return Built(graph, variant, prefill, adapted=self._with_adapters(graph, precision))
+
+    def _with_adapters(
+        self, plain: onnx.ModelProto, precision: Precision
+    ) -> onnx.ModelProto | None:
+        """The graph that computes adapters beside what `plain` computes, if one is wanted."""
+        if not self.settings.lora_rank:
+            return None
+        graph = self._traced_with_adapters
+        if precision not in FLOAT:
+            graph = self._quantize(graph, precision)
+        self.on_step(f"{precision}: comparing rows with adapters with merged weights")
+        check_adapted(self.network, plain, graph, is_exact=precision == "fp32")
+        return graph
 
     def _build_half(self, kind: GraphKind) -> Built:
         """The same for fp16 and bf16; on CUDA the graph gives candidates for sampling too."""
@@ -208,10 +228,21 @@ class _Decoder:
         return trace_decoder(network, precision="fp32")
 
     @cached_property
+    def _traced_with_adapters(self) -> onnx.ModelProto:
+        settings = self.settings
+        self.on_step("tracing the graph with adapters")
+        targets = settings.adapted_products()
+        return trace_adapted(
+            self.network, AdapterPlan(settings.lora_rank, settings.lora_slots, targets)
+        )
+
+    @cached_property
     def _evened(self) -> DecoderNetwork:
         """The network with channels that int8 rounds well; it computes the same bits."""
         precisions = {kind.precision for kind in self.settings.graphs(AUTO)}
         if "int8" not in precisions or not isinstance(self.network, Llama):
+            return self.network
+        if self.settings.lora_rank:  # adapters are for channels as they were trained
             return self.network
         return evened(
             self.network,
@@ -273,8 +304,22 @@ class _Decoder:
             "tokens": windows.size,
             "float": round(exact, 4),
             "exported": round(by_graph, 4),
-            "rise": round(by_graph / exact - 1, 4),
+            "rise": round(by_graph / exact - 1, 4) + 0.0,  # which is never -0.0
         }
+
+
+def _check_adapters(settings: ExportSettings) -> None:
+    """Raise `ExportError` for a graph with adapters that there is no form of."""
+    settings.adapted_products()
+    reason = ""
+    if settings.target != "cpu" or settings.precision in HALF:
+        reason = "graphs with adapters are for the CPU, in fp32 and rounded weights"
+    elif settings.precision == "int4-weights":
+        reason = "4 bits are rounded by the inputs of the graph without adapters: take int8-weights"
+    elif settings.kv_cache != "float":
+        reason = f"kv_cache is {settings.kv_cache}, and prompts have a graph without adapters then"
+    if reason:
+        raise ExportError(f"lora_rank is {settings.lora_rank}: {reason}")
 
 
 def _needs_range(network: DecoderNetwork) -> bool:

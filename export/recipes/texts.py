@@ -5,20 +5,23 @@ docs/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import onnx
 
 from export.checks.agreement import check_agreement, measure_agreement, sample_texts
-from export.checks.parity import GraphRunner, Parity, check_parity, outputs_of_texts, pad
+from export.checks.parity import GraphRunner, check_parity, outputs_of_texts, pad
 from export.checks.provider_support import device_of
+from export.checks.retrieval import measure_retrieval
 from export.errors import ExportError
 from export.examples import example_fields, general_examples
 from export.graphs.graph import check_fused, fused_ops, trace
 from export.graphs.widened import widened
 from export.precision.samples import MAX_TOKENS, SampleRows, sample_rows
 from export.precision.static import quantize_static
+from export.recipes.embedder_ranges import embedder_use
 from export.settings import (
     AUTO,
     MAX_ABS_ERROR,
@@ -32,10 +35,14 @@ from export.settings import (
 from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example
+from models.networks.decoder_readers import DecoderReader
 from service.contract.manifest import Manifest, Precision, Variant
 from service.contract.precision import HALF
 
 MIN_MEAN_COSINE = 0.995
+# Of the rows of decoders, whose contexts of 32,768 and more would take 8 rows * 16 heads * S^2
+# scores; at this length they take 2.1 GB.
+MAX_CHECKED_TOKENS = 2_048
 # The largest effect of neighbours on a row in a precision that was not requested.
 MAX_NEIGHBOUR_EFFECT = 0.01
 # Which operator measured faster on a CPU, decision 0028, and which keeps flash attention on CUDA,
@@ -65,6 +72,9 @@ def export_text_network(
     encoder = _Encoder(checkpoint, settings, held_out.labelled, on_step)
     graphs = build_graphs(kinds, encoder.build, check_cost)
     manifest = _manifest(checkpoint, settings, graphs)
+    if manifest.task == "embedding":
+        on_step("measuring the ranges of values")
+        manifest = replace(manifest, embedder=embedder_use(checkpoint, settings.calibration))
     return ExportedModel(graphs.main.graph, checkpoint.tokenizer, manifest, graphs.others)
 
 
@@ -117,7 +127,7 @@ class _Encoder:
         device = device_of(graph, kind, settings)
         checked = widened(graph) if precision == "bf16" else graph
         self._on_step(f"{kind.name}: comparing with PyTorch")
-        parity = self._check_parity(precision, checked).to_dict()
+        parity = self._check_parity(precision, checked)
         if precision == "int8" and not self._labelled:
             parity |= self._agreement(graph)
         accuracy: dict[str, float] = {}
@@ -143,34 +153,55 @@ class _Encoder:
         samples = sample_texts(checkpoint.task, checkpoint.tokenizer, texts, max_tokens, network)
         self._on_step(f"int8: comparing answers to {len(samples)} texts")
         run = GraphRunner(graph)
-        return measure_agreement(checkpoint.task, checkpoint.labels, samples, network, run)
+        ids = [sample.ids for sample in samples]
+        return {
+            **measure_agreement(checkpoint.task, checkpoint.labels, samples, network, run),
+            **measure_retrieval(ids, network, run),
+        }
 
-    def _check_parity(self, precision: Precision, graph: onnx.ModelProto) -> Parity:
-        """On any tokens, or in int8, which is made for some, on texts."""
+    def _check_parity(self, precision: Precision, graph: onnx.ModelProto) -> dict[str, float]:
+        """On any tokens, or in int8, which is made for some, on texts.
+
+        The figures of the first output have no name before them, those of others their output's.
+        """
         network, limit = self._checkpoint.text_network, MAX_ABS_ERROR[precision]
         rows = self._samples().checked if precision == "int8" else None
-        parity = check_parity(network, graph, self._checkpoint.max_tokens, limit, rows)
+        most = self._checkpoint.max_tokens
+        if isinstance(network, DecoderReader):
+            most = min(most, MAX_CHECKED_TOKENS)
+        parities = check_parity(network, graph, most, limit, rows)
         is_bounded = precision in ("int8", "bf16") and not self._labelled
-        if is_bounded and not parity.mean_cosine >= MIN_MEAN_COSINE:
-            raise ExportError(
-                f"the mean cosine of {precision}'s outputs with PyTorch's is "
-                f"{parity.mean_cosine:.4f}, the limit is {MIN_MEAN_COSINE}"
-                + (": calibrate on texts like yours, see --calibration" * (precision == "int8"))
-            )
-        return parity
+        figures: dict[str, float] = {}
+        for name, parity in parities.items():
+            if is_bounded and not parity.mean_cosine >= MIN_MEAN_COSINE:
+                raise ExportError(
+                    f"the mean cosine of {precision}'s {name} with PyTorch's is "
+                    f"{parity.mean_cosine:.4f}, the limit is {MIN_MEAN_COSINE}"
+                    + (": calibrate on texts like yours, see --calibration" * (precision == "int8"))
+                )
+            prefix = "" if name == network.output_name else f"{name}."
+            figures |= {f"{prefix}{figure}": value for figure, value in parity.to_dict().items()}
+        return figures
 
 
 def check_cost(variant: Variant) -> None:
     """Raise `ExportError` for an unrequested precision that is too inaccurate."""
-    effect = variant.parity["max_neighbour_effect"]
-    if not effect <= MAX_NEIGHBOUR_EFFECT:
-        raise ExportError(
-            f"a row's neighbours move its output by {effect}, the limit is {MAX_NEIGHBOUR_EFFECT}"
-        )
+    for name, effect in variant.parity.items():
+        if name.endswith("max_neighbour_effect") and not effect <= MAX_NEIGHBOUR_EFFECT:
+            raise ExportError(
+                f"a row's neighbours move its output by {effect}, the limit is "
+                f"{MAX_NEIGHBOUR_EFFECT}"
+            )
     check_agreement(variant.precision, variant.parity)
 
 
 def _check_labels(checkpoint: Checkpoint, labelled: Sequence[Example]) -> None:
+    function = checkpoint.text_network.score_function
+    if labelled and function not in ("", "softmax"):
+        raise ExportError(
+            f"labelled data has one label for each text, and the model scores each of its labels "
+            f"by {function}: leave it out, and int8 is measured on texts without labels"
+        )
     unknown = {example.label for example in labelled} - set(checkpoint.labels)
     if unknown:
         raise ExportError(
@@ -208,6 +239,8 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
         max_tokens=checkpoint.max_tokens,
         pad_token_id=network.pad_token_id,
         labels=checkpoint.labels,
+        score_function=network.score_function,
+        pair_template=network.pair_template,
         network=network.served_name,
         embedding_size=network.embedding_size,
         num_layers=checkpoint.config.num_layers if checkpoint.task == "features" else 0,
@@ -215,6 +248,7 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
         origin=checkpoint.origin,
         versions=versions(),
         mask_token_id=network.mask_token_id,
+        **network.embedder_fields,
         **example_fields(settings, general_examples(checkpoint)),
         **graphs.manifest_fields(),
     )

@@ -4,6 +4,7 @@
     python -m loadtests.compare all                everything: an hour, and some 20 GB
     python -m loadtests.compare engines --peer openvino --ours int8
     python -m loadtests.compare llamas --quick     decoders of Llama's kind, in 12 minutes
+    python -m loadtests.compare encoders           embedders and rerankers, real lengths
     python -m loadtests.compare report             what was measured so far, once more
     python -m loadtests.compare overview           the README's picture, from figures kept in docs/
 
@@ -25,9 +26,12 @@ from rich.progress import Progress
 from loadtests.compare import panels
 from loadtests.compare import report as reports
 from loadtests.compare.comparison import Result, admitted, compare_peer
+from loadtests.compare.encoder_contest import ENCODER_CONTEST
+from loadtests.compare.encoder_table import encoder_tables
 from loadtests.compare.environments import BUILD, MODELS, NotAvailable
-from loadtests.compare.llama_contest import Choice, compare_llamas
+from loadtests.compare.llama_contest import LLAMAS
 from loadtests.compare.machine import machine
+from loadtests.compare.model_contest import Choice, ModelContest, compare_models
 from loadtests.compare.models import BERT, Reference, write_models
 from loadtests.compare.peer import Peer
 from loadtests.compare.peers import ENGINES, SERVERS, our_engines, our_servers
@@ -54,7 +58,10 @@ Texts = Annotated[
     list[Path] | None, typer.Option("--texts", help="Real texts, one a line, for `real`.")
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--setting", help="NAME=VALUE of ours' generation engine.")
+    list[str] | None,
+    typer.Option(
+        "--setting", help="NAME=VALUE of ours' generation engine, or of one more server of ours."
+    ),
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Counted rounds after one that warms up.")]
 Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
@@ -290,34 +297,53 @@ def everything(
     report(picture)
 
 
-@app.command()
-def llamas(
-    model: Annotated[
-        list[str] | None, typer.Option(help="smollm2, qwen2; both by default.")
-    ] = None,
-    peer: PeerNames = None,
-    ours: Ours = None,
-    traffic: Annotated[
-        list[str] | None, typer.Option(help="alone-1, mixed-8 and others; all by default.")
-    ] = None,
-    rounds: Rounds = 3,
-    threads: Threads = CPUS,
-    quick: Quick = False,
-    picture: Picture = None,
-) -> None:
-    """Decoders of Llama's kind beside other engines, and the share of the machine's limit."""
-    choice = Choice(peer or (), ours or (), traffic or (), rounds, threads, quick)
-    compare_llamas(model or (), choice, machine() | {"threads": threads}, RESULTS)
-    report(picture)
+def _command_of_models(name: str, contest: ModelContest, what: str, kinds: str) -> None:
+    """Add a command that compares models one after the other."""
+
+    @app.command(name, help=what)
+    def compare(
+        model: Annotated[
+            list[str] | None, typer.Option(help=f"{', '.join(contest.titles)}; all by default.")
+        ] = None,
+        peer: PeerNames = None,
+        ours: Ours = None,
+        traffic: Annotated[list[str] | None, typer.Option(help=f"{kinds}; all by default.")] = None,
+        rounds: Rounds = 3,
+        threads: Threads = CPUS,
+        quick: Quick = False,
+        picture: Picture = None,
+    ) -> None:
+        choice = Choice(peer or (), ours or (), traffic or (), rounds, threads, quick)
+        facts = machine() | {"threads": threads}
+        compare_models(contest, model or (), choice, facts, RESULTS)
+        report(None)
+        names = {kind.name for kinds in contest.traffic.values() for kind in kinds}
+        own = [result for result in reports.kept(RESULTS) if result.traffic in names]
+        reports.draw(own, picture or BUILD / f"{name}.png")
+
+
+_command_of_models(
+    "llamas",
+    LLAMAS,
+    "Decoders of Llama's kind beside other engines, and the share of the machine's limit.",
+    "alone-1, mixed-8 and others",
+)
+_command_of_models(
+    "encoders",
+    ENCODER_CONTEST,
+    "Embedders and rerankers on texts of real lengths beside other engines, ours also served.",
+    "real",
+)
 
 
 @app.command()
 def report(picture: Picture = None) -> None:
-    """Tables, JSON and picture of all that was kept."""
+    """Tables, JSON and picture of all that was kept, and encoders.md for docs/benchmarks.md."""
     results = reports.kept(RESULTS)
     reports.show(results, console)
     reports.write_json(results, BUILD / "compare.json")
     reports.draw(results, picture or BUILD / "picture.png")
+    (BUILD / "encoders.md").write_text(encoder_tables(results))
 
 
 @app.command()

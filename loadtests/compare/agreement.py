@@ -8,13 +8,16 @@ of the reference. Pure.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 FLOAT32 = "float32"
 MOST_FLOAT32_ERROR = 1e-3  # of logits, over the spread of the reference's logits
 LEAST_CORRELATION = 0.9  # of rounded logits with the reference's
+LEAST_COSINE = 0.9  # of rounded vectors with the reference's, the mean
 LEAST_FIRST_TOKENS = 0.5  # of rows whose first token is the reference's, where weights are rounded
+Rows: TypeAlias = Sequence[Sequence[float]] | np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,46 @@ def logits_agree(
     if precision == FLOAT32 and error > MOST_FLOAT32_ERROR:
         return Agreement(text, f"{text}; float32 may differ by {MOST_FLOAT32_ERROR:g}")
     if correlation < LEAST_CORRELATION:
+        return Agreement(text, f"{text}; at least {LEAST_CORRELATION:g} is expected")
+    return Agreement(text)
+
+
+def vectors_agree(reference: Rows, found: Rows, precision: str) -> Agreement:
+    """Embeddings of the same texts, [texts, values]: cosines, and how similarities correlate."""
+    expected, given = np.array(reference), np.array(found)
+    if expected.shape != given.shape:
+        return Agreement("", f"vectors of shape {given.shape}, expected {expected.shape}")
+    if not np.isfinite(given).all():
+        return Agreement("", "vectors are not finite")
+    expected, given = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (expected, given))
+    cosines = (expected * given).sum(axis=1)
+    pairs = np.triu_indices(len(expected), 1)
+    correlation = np.corrcoef((expected @ expected.T)[pairs], (given @ given.T)[pairs])[0, 1]
+    error = float(np.abs(expected - given).max())
+    text = (
+        f"cosine {cosines.mean():.5f}, least {cosines.min():.5f}, "
+        f"correlation of similarities {correlation:.4f}"
+    )
+    if precision == FLOAT32 and error > MOST_FLOAT32_ERROR:
+        return Agreement(text, f"{text}; a value of float32 may differ by {MOST_FLOAT32_ERROR:g}")
+    if not cosines.mean() >= LEAST_COSINE:
+        return Agreement(text, f"{text}; a mean cosine of {LEAST_COSINE:g} is expected")
+    return Agreement(text)
+
+
+def scores_agree(reference: Rows, found: Rows, precision: str) -> Agreement:
+    """Scores of the same documents from 0 to 1, [documents, 1]: errors, and how they correlate."""
+    expected, given = np.array(reference), np.array(found)
+    if expected.shape != given.shape:
+        return Agreement("", f"scores of shape {given.shape}, expected {expected.shape}")
+    if not np.isfinite(given).all():
+        return Agreement("", "scores are not finite")
+    errors = np.abs(expected - given)
+    correlation = float(np.corrcoef(expected[:, 0], given[:, 0])[0, 1])
+    text = f"error {errors.mean():.2g}, most {errors.max():.2g}, correlation {correlation:.4f}"
+    if precision == FLOAT32 and errors.max() > MOST_FLOAT32_ERROR:
+        return Agreement(text, f"{text}; float32 may differ by {MOST_FLOAT32_ERROR:g}")
+    if not correlation >= LEAST_CORRELATION:
         return Agreement(text, f"{text}; at least {LEAST_CORRELATION:g} is expected")
     return Agreement(text)
 

@@ -9,12 +9,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from loadtests.compare.agreement import Agreement, logits_agree, tokens_agree
+from loadtests.compare.agreement import (
+    Agreement,
+    logits_agree,
+    scores_agree,
+    tokens_agree,
+    vectors_agree,
+)
 from loadtests.compare.connection import Worker, WorkerError
 from loadtests.compare.environments import BUILD, environ
 from loadtests.compare.models import Reference
 from loadtests.compare.peer import Peer
-from loadtests.compare.traffic import CLASSIFY
+from loadtests.compare.traffic import CLASSIFY, EMBED, RERANK
 from loadtests.compare.worker import Answer, Setup, Work
 from loadtests.load.turns import take_turns
 
@@ -46,6 +52,7 @@ class Result:
     amount: int = 0  # rows, or generated tokens
     theirs_s: list[float] = field(default_factory=list)
     ours_s: dict[str, list[float]] = field(default_factory=dict)
+    our_agreement: dict[str, str] = field(default_factory=dict)  # by side
     latencies_s: dict[str, list[float]] = field(default_factory=dict)  # from servers, by side
     first_s: dict[str, list[float]] = field(default_factory=dict)  # to first tokens, by side
     machine: dict[str, Any] = field(default_factory=dict)
@@ -77,10 +84,14 @@ def opened(peer: Peer, threads: int) -> Iterator[Worker]:
 
 
 def check(run: Callable[[Work], Answer], peer: Peer, reference: Reference) -> Agreement:
-    """Ask for the reference's rows or prompts, several at once."""
+    """Ask for the reference's rows, texts or prompts, several at once."""
     if peer.task == CLASSIFY:
         found = run(Work(reference.rows, CHECK_CONCURRENCY)).outputs
         return logits_agree(reference.logits, found, peer.precision)
+    if peer.task in (EMBED, RERANK):
+        texts = Work([], CHECK_CONCURRENCY, texts=reference.texts, query=reference.query)
+        agree = vectors_agree if peer.task == EMBED else scores_agree
+        return agree(reference.logits, run(texts).outputs, peer.precision)
     prompts = reference.prompts
     if peer.only_equal:  # then each alone
         answers = [
@@ -118,9 +129,10 @@ def compare_all(
     """Turns of all sides at once, so that ours run once a round and not once for each peer.
 
     `peers` are the results to fill, by the names of their sides. A worker that fails ends it.
+    Texts need no turn that warms up: the check before had the same ones.
     """
     short = replace(work, num_tokens=[min(each, WARM_UP_TOKENS) for each in work.num_tokens])
-    for side in sides:
+    for side in sides if work.num_tokens else ():
         side.run(short)
     answers = take_turns(
         {side.name: partial(side.run, work) for side in sides},
@@ -132,6 +144,7 @@ def compare_all(
     agreements = {side.name: side.agreement for side in sides}
     for name, result in peers.items():
         result.amount, result.agreement = work.amount, agreements[name]
+        result.our_agreement = {side: text for side, text in agreements.items() if side in ours}
         result.add({**ours, name: answers[name]})
     return list(peers.values())
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from loadtests.compare.connection import ROOT
 
-BUILD = ROOT / "build" / "compare"
+BUILD = (ROOT / "build").resolve() / "compare"  # programs of an environment name its whole path
 MODELS = BUILD / "models"
 STEP_LIMIT_S = 3_600  # llama.cpp compiles for 20 minutes on one core
 NO_BYTECODE = {

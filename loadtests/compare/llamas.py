@@ -18,6 +18,7 @@ from loadtests.compare.models import (
     END_OF_TEXT,
     Reference,
     random_prompt,
+    reference_path,
     write_tokenizer_config,
 )
 
@@ -75,10 +76,6 @@ SHAPES = {
         },
     ),
 }
-
-
-def reference_path(folder: Path, name: str) -> Path:
-    return folder / f"reference-{name}.json"
 
 
 def write_llama(folder: Path, name: str) -> None:

@@ -35,13 +35,15 @@ CHECK_ROWS, CHECK_PROMPTS, CHECK_TOKENS = 8, 24, 16
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Rows and prompts, and what float32 transformers makes of each, alone."""
+    """Rows or texts and prompts, and what float32 transformers makes of each, alone."""
 
     rows: list[list[int]]
     logits: list[list[float]]
     prompts: list[list[int]]
     tokens: list[list[int]]
     likely: list[list[int]] = field(default_factory=list)  # first tokens of each prompt, best first
+    texts: list[str] = field(default_factory=list)  # in place of rows: `logits` are their outputs
+    query: str = ""
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -49,6 +51,11 @@ class Reference:
     @classmethod
     def read(cls, path: Path) -> "Reference":
         return cls(**json.loads(path.read_text()))
+
+
+def reference_path(folder: Path, name: str) -> Path:
+    """The reference of a model of this name; of the first two models it is one for both."""
+    return folder / f"reference-{name}.json"
 
 
 def write_models(folder: Path) -> None:
@@ -60,12 +67,18 @@ def write_models(folder: Path) -> None:
 
 def write_bert(folder: Path) -> None:
     import torch
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-    from tokenizers.processors import TemplateProcessing
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(1)
     _save(BertForSequenceClassification(BertConfig()), BERT, folder)
+    write_bert_tokenizer(folder)
+
+
+def write_bert_tokenizer(folder: Path) -> None:
+    """A WordPiece tokenizer of BERT's size, in the files that a hub's folder has."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers.processors import TemplateProcessing
+
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - no secret
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -77,7 +90,9 @@ def write_bert(folder: Path) -> None:
     tokenizer.train_from_iterator(_corpus(), trainer)
     _fill(tokenizer, BERT_VOCABULARY)
     tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokenizer.save(str(folder / "tokenizer.json"))
     ids = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])

@@ -187,15 +187,35 @@ def our_engines(
 def our_servers(
     task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]
 ) -> list[Peer]:
-    """Our server, over what `attendant export` wrote at these precisions."""
+    """Our server, over what `attendant export` wrote at these precisions.
+
+    With its defaults, and once more for each of the settings, with that one alone.
+    """
     if task != CLASSIFY:
         return []
-    engines = our_engines(task, precisions or SERVER_PRECISIONS, settings)
-    options = {"server": "attendant"}
-    return [
-        replace(each, name=f"served {each.name}", worker=DRIVER, options=options)
-        for each in engines
+    engines = our_engines(task, precisions or SERVER_PRECISIONS, {})
+    ways = [
+        ("", []),
+        *((f" {name}={value}", [_flag(name, value)]) for name, value in settings.items()),
     ]
+    return [
+        replace(
+            each,
+            name=f"served {each.name}{way}",
+            worker=DRIVER,
+            options={"server": "attendant", "flags": flags},
+        )
+        for each in engines
+        for way, flags in ways
+    ]
+
+
+def _flag(name: str, value: object) -> str:
+    """The flag of `attendant serve` for a setting."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag}={value}"
 
 
 def _engine(

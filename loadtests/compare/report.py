@@ -14,14 +14,17 @@ from rich.table import Table
 
 from loadtests.compare import panels
 from loadtests.compare.comparison import Result
+from loadtests.compare.encoders import ENCODER_TRAFFIC
 from loadtests.compare.panels import Bar, Panel
-from loadtests.compare.traffic import CLASSIFY, LLAMA_TRAFFIC, TRAFFIC
+from loadtests.compare.traffic import CLASSIFY, GENERATE, LLAMA_TRAFFIC, TRAFFIC
 from loadtests.load.turns import Spread, per_second, times_faster
 
 PERCENTS = (50, 99)
 LATENCY = "p50 / p99 ms"
 TO_FIRST = "first token, p50 ms"
-ORDER = [traffic.name for traffic in (*TRAFFIC, *chain.from_iterable(LLAMA_TRAFFIC.values()))]
+BY_MODEL = (*LLAMA_TRAFFIC.values(), *ENCODER_TRAFFIC.values())
+ORDER = [traffic.name for traffic in (*TRAFFIC, *chain.from_iterable(BY_MODEL))]
+UNITS = {GENERATE: "tokens/s", CLASSIFY: "rows/s"}
 
 
 def keep(result: Result, folder: Path) -> None:
@@ -34,7 +37,7 @@ def keep(result: Result, folder: Path) -> None:
 def kept(folder: Path) -> list[Result]:
     """All that were kept, by traffic, slowest last."""
     results = [Result(**json.loads(path.read_text())) for path in sorted(folder.glob("*--*.json"))]
-    return sorted(results, key=lambda result: (_place(result), -_speed(result)))
+    return sorted(results, key=lambda result: (_place(result), -speed(result)))
 
 
 def _place(result: Result) -> tuple[int, str]:
@@ -42,7 +45,7 @@ def _place(result: Result) -> tuple[int, str]:
     return (ORDER.index(result.traffic) if known else len(ORDER), result.traffic)
 
 
-def _speed(result: Result) -> float:
+def speed(result: Result) -> float:
     return per_second(result.amount, result.theirs_s) if result.theirs_s else 0.0
 
 
@@ -66,7 +69,7 @@ def show(results: Sequence[Result], console: Console) -> None:
 def _table(results: Sequence[Result]) -> Table:
     first = results[0]
     unit = _unit(first)
-    ours = _our_speeds(results)
+    ours = our_speeds(results)
     headings = [f"{name} over it" for name in ours]
     waits, timed = _latencies(results), [LATENCY]
     if not waits:
@@ -76,25 +79,31 @@ def _table(results: Sequence[Result]) -> Table:
     versions = dict(pair for result in results for pair in result.versions.items())
     caption = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     table = Table("", unit, *headings, *timed, "agreement", title=title, caption=caption)
+    agreements = our_agreements(results)
     for name, own_speed in ours.items():
         cells = ["" for _ in ours] + ([waits.get(name, "")] if waits else [])
-        table.add_row(f"[bold]{name}", f"{own_speed:.0f}", *cells, "")
+        table.add_row(f"[bold]{name}", f"{own_speed:.0f}", *cells, agreements.get(name, ""))
     for result in results:
         found = ratios(result)
         cells = [str(found[name]) if name in found else "" for name in ours]
         cells += [waits.get(result.peer, "")] if waits else []
-        speed = f"{_speed(result):.0f}" if result.theirs_s else "-"
-        table.add_row(result.peer, speed, *cells, result.fault or result.agreement)
+        shown = f"{speed(result):.0f}" if result.theirs_s else "-"
+        table.add_row(result.peer, shown, *cells, result.fault or result.agreement)
     return table
 
 
-def _our_speeds(results: Iterable[Result]) -> dict[str, float]:
+def our_speeds(results: Iterable[Result]) -> dict[str, float]:
     """The median speed of each of ours, over all rounds with all peers."""
     speeds: dict[str, list[float]] = {}
     for result in results:
         for name, seconds in result.ours_s.items():
             speeds.setdefault(name, []).extend(result.amount / each for each in seconds)
     return {name: statistics.median(values) for name, values in speeds.items()}
+
+
+def our_agreements(results: Iterable[Result]) -> dict[str, str]:
+    """The agreement of each of ours with the reference, where it was kept."""
+    return {name: text for result in results for name, text in result.our_agreement.items()}
 
 
 def _latencies(results: Iterable[Result]) -> dict[str, str]:
@@ -138,12 +147,12 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
 
 def _panel(results: Sequence[Result]) -> Panel:
-    bars = [Bar(result.peer, _speed(result), is_ours=False) for result in results]
-    bars += [Bar(name, speed, is_ours=True) for name, speed in _our_speeds(results).items()]
+    bars = [Bar(result.peer, speed(result), is_ours=False) for result in results]
+    bars += [Bar(name, speed, is_ours=True) for name, speed in our_speeds(results).items()]
     bars.sort(key=lambda bar: bar.speed)
     first = results[0]
     return Panel(first.traffic, first.what, _unit(first), tuple(bars))
 
 
 def _unit(result: Result) -> str:
-    return "rows/s" if result.task == CLASSIFY else "tokens/s"
+    return UNITS.get(result.task, "texts/s")

@@ -14,7 +14,7 @@ from loadtests.compare.models import random_prompt, random_row
 from loadtests.compare.worker import Work
 from loadtests.load.lengths import SEED, WINDOW_ROWS, Sizes
 
-CLASSIFY, GENERATE = "classify", "generate"
+CLASSIFY, GENERATE, EMBED, RERANK = "classify", "generate", "embed", "rerank"
 BATCH_ROWS = 8
 
 

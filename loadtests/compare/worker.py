@@ -23,18 +23,26 @@ class Work:
     """The work of one turn, the same for every engine.
 
     Rows to classify, `concurrency` of them in a batch or in flight at a server; or prompts to
-    continue greedily by `num_tokens` each, past any end token, `concurrency` of them in flight.
+    continue greedily by `num_tokens` each, past any end token, `concurrency` of them in flight; or
+    texts, which every engine tokenizes and batches by itself: to embed, or to score for a query.
     """
 
     rows: list[list[int]]  # token ids, special ones included
     concurrency: int
     num_tokens: list[int] = field(default_factory=list)  # per row; empty means classify
     of_capacity: float = 0.0  # an open loop at this share of what a closed one showed; 0 is closed
+    texts: list[str] = field(default_factory=list)  # in place of rows
+    query: str = ""  # that all texts are scored for; empty means embed
 
     @property
     def amount(self) -> int:
-        """The counted amount: generated tokens, or rows."""
-        return sum(self.num_tokens) or len(self.rows)
+        """The counted amount: generated tokens, texts, or rows."""
+        return sum(self.num_tokens) or len(self.texts) or len(self.rows)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The query with each text."""
+        return [(self.query, text) for text in self.texts]
 
     def batches(self) -> Iterator[list[list[int]]]:
         """The rows in batches of `concurrency`, in order."""
@@ -44,7 +52,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The duration, and the logits or new tokens of each row, in the order of the rows."""
+    """The duration, and each row's logits, new tokens or vector, in the order of the rows."""
 
     seconds: float
     outputs: Sequence[Sequence[float]]

@@ -16,7 +16,6 @@ from export.checks.decoding import random_rows
 from export.checks.parity import pad
 from export.graphs.attention import longest_text
 from export.graphs.cached_decoder import DecoderNetwork
-from export.graphs.graph import INPUTS
 from loadtests.gpu.figures import Outputs
 from loadtests.gpu.paged_rows import PagedRows
 from models.checkpoints.checkpoint import Checkpoint
@@ -106,7 +105,7 @@ def _texts(
     batch = ragged_rows(network, max_tokens)
     names = [spec.name for spec in session.signature.inputs]
     (by_graph,) = session.run({name: batch[name] for name in names}, [network.output_name])
-    by_network = computed(network, [batch[name] for name in INPUTS], device)
+    by_network = computed(network, [batch[name] for name in network.input_names], device)
     return [Outputs(by_graph, by_network, _is_choice(network.output_name, by_network))]
 
 
@@ -164,7 +163,9 @@ def _recurrent(
     names = [spec.name for spec in session.signature.outputs]
     tokens, weights = session.run({"source": source["input_ids"]}, names)
     with torch.inference_mode():
-        ids, mask = (torch.from_numpy(source[name]).to(device) for name in INPUTS[:2])
+        ids, mask = (
+            torch.from_numpy(source[name]).to(device) for name in ("input_ids", "attention_mask")
+        )
         expected, shown = network.greedy(ids, mask, tokens.shape[1])
     assert shown is not None, "the network was made with attention"
     by_network = shown.float().cpu().numpy()

@@ -1,4 +1,4 @@
-"""A generative model and its engine in this process, without gRPC; and prompts for it."""
+"""A model and its engine in this process, without gRPC; and prompts for one that generates."""
 
 import asyncio
 import gc
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from service.observe.observers import Observers
 from service.records import Observer, RanStep
 from service.repository.loading import Openers, load_model, start_model
 from service.serving.generative_model import GenerativeModel
-from service.serving.model import Caller, Host
+from service.serving.model import Caller, Host, ServedModel
 from service.settings import Settings
 
 KV_CACHE_BYTES = 4 * 2**30
+Served = TypeVar("Served", bound=ServedModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,30 @@ def vocab_size_of(model: GenerativeModel) -> int:
 async def serving(
     repository: Path, name: str, observed: list[RanStep] | None = None, **settings: object
 ) -> AsyncIterator[GenerativeModel]:
-    """A model of the repository with its engine, in this process."""
+    """A generative model of the repository with its engine, in this process."""
+    chosen = {"kv_cache_bytes": KV_CACHE_BYTES, **settings}
+    async with serving_model(repository, name, GenerativeModel, observed, **chosen) as model:
+        yield model
+
+
+@asynccontextmanager
+async def serving_model(
+    repository: Path,
+    name: str,
+    kind: type[Served],
+    observed: list[RanStep] | None = None,
+    **settings: object,
+) -> AsyncIterator[Served]:
+    """A model of this kind, or `LoadError`."""
     # A measurement bounds its queue by itself; a refusal would end it.
-    values = {"kv_cache_bytes": KV_CACHE_BYTES, "max_queue_s": 0.0, **settings}
+    values = {"max_queue_s": 0.0, **settings}
     chosen = Settings(model_repository=repository, **values)  # type: ignore[arg-type]
     version = load_model(ModelSource.of(repository, name), chosen, Openers()).versions[-1]
     with ThreadPoolExecutor(1) as executor:
         observers = Observers() if observed is None else Observers(others=(_Steps(observed),))
         model = start_model(version, Host(chosen, observers, executor), lambda: None)
-        if not isinstance(model, GenerativeModel):
-            raise LoadError(f"{name} does not generate")
+        if not isinstance(model, kind):
+            raise LoadError(f"{name} is no {kind.__name__}")
         try:
             yield model
         finally:

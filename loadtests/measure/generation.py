@@ -24,6 +24,7 @@ from rich.table import Table
 from loadtests.load.engine import Prompt, random_prompts, run_all, run_one, serving, vocab_size_of
 from loadtests.load.turns import times_faster, turns
 from service.generation.decoder import OnnxDecoder
+from service.generation.engine import GenerationEngine
 from service.generation.sequence import Sequence as Sample
 from service.records import RanStep
 from service.runtime.binding import Binding
@@ -94,6 +95,7 @@ def _time_calls(model: GenerativeModel) -> list[tuple[float, float]]:
             super().run()
             times_s.append((started_s, time.perf_counter()))
 
+    assert isinstance(model.engine, GenerationEngine)
     decoder = model.engine._decoder  # noqa: SLF001 - ours to look into
     assert isinstance(decoder, OnnxDecoder)
     session = decoder._session  # noqa: SLF001

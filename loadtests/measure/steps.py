@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.load.turns import per_second, spread, take_turns, times_faster
-from service.generation.decoder import OnnxDecoder
-from service.generation.opening import SPIN_US, open_prefill
+from service.generation.decoder import PREFILL_SUFFIX, OnnxDecoder
+from service.generation.opening import SPIN_US, open_beside
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 
@@ -89,7 +89,7 @@ def open_decoder(path: Path, num_slots: int, room: int) -> OnnxDecoder:
         num_slots=num_slots,
         max_tokens=room,
         max_rows=num_slots,
-        prefill=open_prefill(path, options),
+        prefill=open_beside(path, PREFILL_SUFFIX, options),
     )
 
 

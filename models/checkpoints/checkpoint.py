@@ -24,9 +24,13 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
+from models.checkpoints.embedder_use import EmbedderUse
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
+from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
 from models.checkpoints.sampling_defaults import read_sampling
+from models.checkpoints.sentence_transformers import lowered
+from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
     WEIGHTS_FILE,
     assign_weights,
@@ -49,6 +53,8 @@ WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before ha
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "loss.png", "attention.png")
+ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE)  # what training adapters writes
+OWN_FILES = (*CHECKPOINT_FILES, *REPORT_FILES, *ADAPTER_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,8 @@ class Checkpoint:
     metrics: dict[str, float] = field(default_factory=dict)
     chat: Mapping[str, Any] = field(default_factory=dict)  # templates: see `read_chat`
     sampling: Mapping[str, float] = field(default_factory=dict)  # see `read_sampling`
+    embedder: EmbedderUse = field(default_factory=EmbedderUse)  # of an embedder
+    source: Mapping[str, Any] = field(default_factory=dict)  # its family: see `source_of`
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -105,10 +113,13 @@ class Checkpoint:
         return self.model
 
 
-def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoint:
+def load_checkpoint(
+    source: str | Path, context: int | None = None, task: str | None = None
+) -> Checkpoint:
     """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id.
 
-    `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says.
+    `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says; `task` is
+    for an imported head with one output, as `score_head` says.
     """
     folder = Path(source)
     if folder.is_dir():
@@ -120,11 +131,12 @@ def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoin
     path = folder / CONFIG_FILE
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
-    pretrained = load_pretrained(folder, context)
+    pretrained = load_pretrained(folder, context, task)
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
     if kind.has_tokenizer and pretrained.tokenizer is None:
         tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
+        tokenizer = lowered(tokenizer, pretrained.folder)
     sampling: dict[str, float] = {}
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
@@ -139,6 +151,8 @@ def load_checkpoint(source: str | Path, context: int | None = None) -> Checkpoin
             origin,
             chat=read_chat(pretrained.folder),
             sampling=sampling,
+            embedder=EmbedderUse.read(folder) if task == "embedding" else EmbedderUse(),
+            source=source_of(read_object(pretrained.folder / CONFIG_FILE)),
         )
 
 
@@ -149,11 +163,15 @@ def save_checkpoint(
 
     An older checkpoint there is replaced; a folder that holds anything else is refused.
     """
-    target = Path(folder).absolute()
+    replace_contents(Path(folder), {**_contents_of(checkpoint), **(reports or {})})
+
+
+def replace_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a folder's files at once; an older checkpoint or adapter there is replaced."""
+    target = folder.absolute()
     check_replaceable(target)
-    assert set(reports or ()) <= set(REPORT_FILES), "check_replaceable would refuse our own folder"
-    contents = {**_contents_of(checkpoint), **(reports or {})}
-    with writing(Path(folder), sum(map(len, contents.values()))):
+    assert set(contents) <= set(OWN_FILES), "check_replaceable would refuse our own folder"
+    with writing(folder, sum(map(len, contents.values()))):
         _replace_folder(target, contents)
 
 
@@ -198,7 +216,7 @@ def check_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file, but must be a folder or not exist")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    foreign = sorted(names - {*CHECKPOINT_FILES, *REPORT_FILES})
+    foreign = sorted(names - set(OWN_FILES))
     if foreign:
         raise CheckpointError(
             f"{folder} holds {', '.join(foreign[:3])}, which no checkpoint has; "
@@ -220,6 +238,7 @@ def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
     kind = kind_of(checkpoint.model)
     labels = {"labels": list(checkpoint.labels)} if kind.has_labels else {}
+    embedder = checkpoint.embedder
     return {
         "format": FORMAT,
         "task": checkpoint.task,
@@ -228,6 +247,8 @@ def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
         **labels,
         "max_tokens": checkpoint.max_tokens,
         **({"sampling": dict(checkpoint.sampling)} if checkpoint.sampling else {}),
+        **({"embedder": embedder.to_dict()} if embedder != EmbedderUse() else {}),
+        **({"source": dict(checkpoint.source)} if checkpoint.source else {}),
         **kind.sections(checkpoint.model),
         "metrics": checkpoint.metrics,
     }
@@ -252,4 +273,6 @@ def _load_own(folder: Path) -> Checkpoint:
             metrics={str(name): float(value) for name, value in values["metrics"].items()},
             chat=read_chat(folder),
             sampling=dict(values.get("sampling", {})),
+            embedder=EmbedderUse.from_dict(values.get("embedder", {})),
+            source=dict(values.get("source", {})),
         )

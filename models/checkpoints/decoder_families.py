@@ -111,6 +111,7 @@ class DecoderFamily:
     scales_words: bool = False  # by sqrt(D)
     adds_one: bool = False  # to the weights of norms
     scale: Callable[[Values], float | None] = lambda _: None  # of scores
+    can_look_ahead: bool = False  # where use_bidirectional_attention says so
     rope_names: Mapping[str, str] = field(default_factory=dict)  # kinds that files misname
 
 
@@ -180,6 +181,7 @@ FAMILIES: Mapping[str, DecoderFamily] = {
         has_layer_types=True,
         local_theta="rope_local_base_freq",
         has_own_ropes=True,
+        can_look_ahead=True,
         activation="hidden_activation",
         scales_words=True,
         adds_one=True,

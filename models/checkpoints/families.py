@@ -2,13 +2,17 @@
 
 Knows nothing about files. BERT, RoBERTa (and XLM-R, CamemBERT) and DistilBERT are one network: a
 family is the names that its checkpoints use for settings and weights. MiniLM-type encoders are BERT
-in another size.
+in another size. ELECTRA and ALBERT have word vectors of another size than the layers, ALBERT layers
+that are used several times, and MPNet relative positions.
 """
 
 from dataclasses import replace
 
-from models.checkpoints.family import Family, Values, bert_config
+from models.checkpoints.deberta import DEBERTA
+from models.checkpoints.family import PARTS, Family, Values, bert_config
 from models.checkpoints.rotary_families import GTE, MODERNBERT, NEW, NOMIC
+from models.errors import SettingError
+from models.json_files import check_whole
 from models.networks.encoder import EncoderConfig
 
 BERT_LAYER = {
@@ -31,6 +35,28 @@ DISTILBERT_LAYER = {
     "feed_forward.contract": "ffn.lin2",
     "output_norm": "output_layer_norm",
 }
+ALBERT_LAYER = {
+    name: f"albert_layers.0.{stored}"
+    for name, stored in {
+        "attention.query": "attention.query",
+        "attention.key": "attention.key",
+        "attention.value": "attention.value",
+        "attention.output": "attention.dense",
+        "attention_norm": "attention.LayerNorm",
+        "feed_forward.expand": "ffn",
+        "feed_forward.contract": "ffn_output",
+        "output_norm": "full_layer_layer_norm",
+    }.items()
+}
+MPNET_LAYER = {
+    **BERT_LAYER,
+    "attention.query": "attention.attn.q",
+    "attention.key": "attention.attn.k",
+    "attention.value": "attention.attn.v",
+    "attention.output": "attention.attn.o",
+    "attention_norm": "attention.LayerNorm",
+}
+MPNET_OFFSET = 2  # its code counts positions from the row behind that of `<pad>`, which is 1
 
 
 def roberta_config(values: Values) -> EncoderConfig:
@@ -53,6 +79,42 @@ def distilbert_config(values: Values) -> EncoderConfig:
         "type_vocab_size": 0,
     }
     return bert_config({**values, **renamed})
+
+
+def electra_config(values: Values) -> EncoderConfig:
+    """BERT whose word vectors may be smaller than the layers."""
+    size = check_whole("embedding_size", values["embedding_size"], 1, 2**17)
+    is_mapped = size != int(values["hidden_size"])
+    return bert_config(values, embedding_size=size if is_mapped else None)
+
+
+def albert_config(values: Values) -> EncoderConfig:
+    """The same, always mapped, with layers in groups of the same weights.
+
+    The module of a group is used several times, so that its weights are there once, in a checkpoint
+    and in an exported graph of floats. In int8 each use has weights of its own, scaled by what it
+    meets.
+    """
+    num_layers = check_whole("num_hidden_layers", values["num_hidden_layers"], 1, 2**16)
+    num_groups = check_whole("num_hidden_groups", values["num_hidden_groups"], 1, num_layers)
+    if num_layers % num_groups:
+        limit = f"a divisor of num_hidden_layers {num_layers}"
+        raise SettingError("num_hidden_groups", num_groups, limit)
+    size = check_whole("embedding_size", values["embedding_size"], 1, 2**17)
+    return bert_config(values, embedding_size=size, num_distinct_layers=num_groups)
+
+
+def mpnet_config(values: Values) -> EncoderConfig:
+    """RoBERTa without token types, with a bias for distances that all layers share."""
+    buckets = check_whole(
+        "relative_attention_num_buckets", values["relative_attention_num_buckets"], 4, 128
+    )
+    config = bert_config({**values, "type_vocab_size": 0}, relative_buckets=buckets)
+    return replace(
+        config,
+        max_positions=config.max_positions - MPNET_OFFSET,
+        position_offset=MPNET_OFFSET,
+    )
 
 
 BERT = Family(
@@ -92,12 +154,82 @@ DISTILBERT = Family(
     words_activation=None,
     mask="[MASK]",
 )
+ELECTRA = replace(
+    BERT,
+    prefix="electra.",
+    config=electra_config,
+    parts={**PARTS, "embeddings.projection": "embeddings_project"},
+    head={"dense": "classifier.dense", "output": "classifier.out_proj"},
+    head_activation="gelu",
+    words={
+        "dense": "generator_predictions.dense",
+        "norm": "generator_predictions.LayerNorm",
+        "": "generator_lm_head",
+    },
+    words_activation="gelu",
+    fills_masks=("ForMaskedLM",),  # the discriminator, "ForPreTraining", has no such head
+    defaults={
+        "vocab_size": 30_522,
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 4,
+        "intermediate_size": 1_024,
+        "max_position_embeddings": 512,
+    },
+)
+ALBERT = replace(
+    BERT,
+    prefix="albert.",
+    config=albert_config,
+    parts={**PARTS, "embeddings.projection": "encoder.embedding_hidden_mapping_in"},
+    layers="encoder.albert_layer_groups",
+    layer=ALBERT_LAYER,
+    head={"dense": "pooler", "output": "classifier"},
+    head_dropout="classifier_dropout_prob",
+    words={"dense": "predictions.dense", "norm": "predictions.LayerNorm", "": "predictions"},
+    only={**BERT.only, "inner_group_num": 1},
+    defaults={
+        "vocab_size": 30_000,
+        "embedding_size": 128,
+        "hidden_size": 4_096,
+        "num_hidden_layers": 12,
+        "num_hidden_groups": 1,
+        "num_attention_heads": 64,
+        "intermediate_size": 16_384,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "classifier_dropout_prob": 0.1,
+        "max_position_embeddings": 512,
+    },
+)
+MPNET = replace(
+    ROBERTA,
+    prefix="mpnet.",
+    config=mpnet_config,
+    layer=MPNET_LAYER,
+    parts={**PARTS, "relative.buckets": "encoder.relative_attention_bias"},
+    defaults={
+        "vocab_size": 30_527,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3_072,
+        "max_position_embeddings": 512,
+        "relative_attention_num_buckets": 32,
+        "pad_token_id": 1,
+    },
+)
 FAMILIES = {
     "bert": BERT,
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
     "camembert": ROBERTA,
     "distilbert": DISTILBERT,
+    "electra": ELECTRA,
+    "albert": ALBERT,
+    "mpnet": MPNET,
+    "deberta-v2": DEBERTA,
     "modernbert": MODERNBERT,
     "nomic_bert": NOMIC,
     "gte": GTE,

@@ -29,6 +29,7 @@ PARTS = {
     "embeddings.token_types": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
 }
+FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
 TAGGER, ANSWERER = "ForTokenClassification", "ForQuestionAnswering"
 NEXT_SENTENCE = {"dense": "pooler.dense", "output": "cls.seq_relationship"}  # in BERT only
 
@@ -74,10 +75,13 @@ class Family:
     words: Mapping[str, str]  # the head that fills masks; "" is the module of its bias
     words_activation: str | None  # None: the encoder's
     mask: str  # how its tokenizers spell what stands where a word is to be filled in
+    fills_masks: tuple[str, ...] = FILLS_MASKS  # architectures that have that head
     parts: Mapping[str, str] = field(default_factory=lambda: PARTS)  # beside the layers
     defaults: Values = field(default_factory=dict)  # of fields that config.json may lack
     # Weights as `layer` and the others name them: fused ones split, absent biases zero.
     fold: Callable[[Tensors, Values], Tensors] = as_it_is
+    # Products that files store side by side, and the names of the parts in the order of their rows.
+    packed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Heads of single tokens, by the architecture; with a "dense" they have `head_activation` too.
     token_heads: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {
@@ -111,7 +115,11 @@ class Family:
 
     def with_words_head(self) -> "Family":
         """The same, whose head is that of checkpoints that predict masked words."""
-        return replace(self, head=self.words)
+        return self.with_head(self.words)
+
+    def with_head(self, head: Mapping[str, str]) -> "Family":
+        """The same with another head."""
+        return replace(self, head=head)
 
     def is_of_encoder(self, name: str) -> bool:
         beside = (f"{part}." for part in self.parts.values())

@@ -21,7 +21,7 @@ from models.networks.gpt import GPTConfig
 
 GPT2 = "gpt2"  # the model_type of config.json
 PREFIX = "transformer."
-ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model")
+ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model", "GPT2ForSequenceClassification")
 OUTPUT = "lm_head.weight"
 WORDS = "wte.weight"
 BUFFERS = re.compile(r"\.attn\.(bias|masked_bias)$")  # the causal mask, as older versions store it
@@ -39,6 +39,7 @@ LAYER = {
     "feed_forward.contract": "mlp.c_proj",
 }
 THIRDS = ("query", "key", "value")
+PARTS = {"attn.c_attn": tuple(f"attn.c_attn.weight ({which})" for which in THIRDS)}
 
 
 def check_gpt2(values: Mapping[str, Any], path: Path) -> None:
@@ -54,9 +55,9 @@ def check_gpt2(values: Mapping[str, Any], path: Path) -> None:
     check_only(values, only, path)
     for name in values.get("architectures") or ():
         if name not in ARCHITECTURES:
-            known = " or ".join(ARCHITECTURES)
+            known = ", ".join(ARCHITECTURES)
             raise CheckpointError(
-                f"{path}: architectures has {name!r}, but must be {known}: {ELSEWHERE}"
+                f"{path}: architectures has {name!r}, but must be one of {known}: {ELSEWHERE}"
             )
 
 

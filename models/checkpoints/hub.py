@@ -10,8 +10,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from models.checkpoints.chat_templates import CHAT_FILES
+from models.checkpoints.embedder_use import USE_FILE
 from models.checkpoints.image_processors import PREPROCESSOR_FILE
-from models.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE
+from models.checkpoints.retrieval import HEAD_FILES
+from models.checkpoints.weights import INDEX_FILE, PICKLED_FILE, WEIGHTS_FILE
 from models.data.marian_tokenizer import SOURCE_FILE
 from models.errors import CheckpointError
 
@@ -34,7 +36,10 @@ MODEL_FILES = (
 NEEDED_FILES = (
     *MODEL_FILES,
     "modules.json",
+    USE_FILE,
     "1_Pooling/config.json",
+    "1_SpladePooling/config.json",
+    *HEAD_FILES,
     # older sentence-transformers repositories keep the encoder in a folder
     *(f"0_Transformer/{name}" for name in MODEL_FILES),
 )
@@ -49,6 +54,9 @@ def download_folder(hub_id: str, endpoint: str | None = None) -> Path:
     """Return a folder with those of NEEDED_FILES that the repository has."""
     try:
         folder = snapshot_download(hub_id, allow_patterns=list(NEEDED_FILES), endpoint=endpoint)
+        if not any(Path(folder).rglob("*.safetensors")):
+            patterns = [PICKLED_FILE, f"0_Transformer/{PICKLED_FILE}"]
+            folder = snapshot_download(hub_id, allow_patterns=patterns, endpoint=endpoint)
     except LocalEntryNotFoundError as error:
         raise CheckpointError(
             f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "

@@ -2,10 +2,10 @@
 
 Knows nothing about downloads. What the folder is for decides the module: GPT-2 becomes a GPT, Llama
 and its relatives a Llama, Marian, BART and T5 a Transformer, ViT a VisionTransformer, a
-`...ForSequenceClassification` a SequenceClassifier and one that was made to fill masks, and whose
-tokenizer has one, a MaskedLanguageModel; `...ForTokenClassification` and `...ForQuestionAnswering`
-become networks of tokens. Everything else gives up its encoder, pooled as a sentence-transformers
-folder says, or by mean where nothing says so.
+`...ForSequenceClassification` a SequenceClassifier or a PairScorer and one that was made to fill
+masks, and whose tokenizer has one, a MaskedLanguageModel; `...ForTokenClassification` and
+`...ForQuestionAnswering` become networks of tokens. Everything else gives up its encoder, pooled as
+a sentence-transformers folder says, or by mean where nothing says so.
 """
 
 import re
@@ -19,10 +19,12 @@ from torch import Tensor
 
 from models.checkpoints.decoder_families import FAMILIES as DECODERS
 from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
+from models.checkpoints.decoder_readers import is_reader, load_reader
 from models.checkpoints.families import FAMILIES
 from models.checkpoints.family import ANSWERER, NEXT_SENTENCE, TAGGER, Family
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.checkpoints.image_processors import read_preparation
+from models.checkpoints.known import known_types
 from models.checkpoints.llama import (
     ELSEWHERE,
     decoder_config,
@@ -31,11 +33,13 @@ from models.checkpoints.llama import (
     name_in_llama,
     text_values,
 )
+from models.checkpoints.retrieval import term_embedder, three_way_embedder
 from models.checkpoints.sampling_defaults import GENERATION_CONFIG
-from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
+from models.checkpoints.score_heads import PAIRS, TEXTS, ScoreHead, names_of, score_head
+from models.checkpoints.sentence_transformers import MODULES_FILE, EmbedderFolder, max_sequence
 from models.checkpoints.seq2seq import SEQ2SEQ, is_seq2seq, seq2seq_family, with_output_of
 from models.checkpoints.stops import stop_tokens
-from models.checkpoints.vit import ARCHITECTURES as IMAGE_CLASSIFIERS
+from models.checkpoints.vector_maps import with_maps
 from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
 from models.checkpoints.vit import (
     check_vit,
@@ -55,11 +59,13 @@ from models.data.marian_tokenizer import load_source_tokenizer
 from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_only, fields_of, read_object
+from models.networks.decoder_readers import DecoderReader
 from models.networks.encoder import Encoder
 from models.networks.gpt import GPT
 from models.networks.heads import (
     ClassificationHead,
     EncoderNetwork,
+    PairScorer,
     SequenceClassifier,
     TextEmbedder,
 )
@@ -72,8 +78,6 @@ from models.networks.vit import VisionTransformer
 CONFIG_FILE = "config.json"
 CLASSIFIER = "ForSequenceClassification"
 TOKEN_USES = (TAGGER, ANSWERER)
-FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
-SINGLE_LABEL = "single_label_classification"
 ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
 # Stored by some versions and needed by none: index buffers, and poolers that nothing reads.
 NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
@@ -83,30 +87,68 @@ NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 class PretrainedModel:
     """The contents of a folder without its tokenizer; only a classifier has `labels`."""
 
-    model: EncoderNetwork | GPT | Llama | Transformer | VisionTransformer
+    model: EncoderNetwork | DecoderReader | GPT | Llama | Transformer | VisionTransformer
     labels: tuple[str, ...]
     max_tokens: int
     folder: Path  # of the weights, and so of the tokenizer
     tokenizer: Tokenizer | None = None  # where it is not made as those of all others
 
 
-def load_pretrained(folder: Path, context: int | None = None) -> PretrainedModel:
+def load_pretrained(
+    folder: Path, context: int | None = None, task: str | None = None
+) -> PretrainedModel:
     """Load the model in a `transformers` or sentence-transformers folder.
 
-    Raises `CheckpointError`, and `SettingError` for a context that only Llama's kind may have.
+    `task` decides what one output scores where a head has it: texts or pairs. Raises
+    `CheckpointError`, and `SettingError` for a context that only Llama's kind may have, or a task
+    that a head is not for.
     """
     use = EmbedderFolder.read(folder)
     values = read_object(use.encoder / CONFIG_FILE)
-    if is_decoder(values):
+    has_decoder = is_decoder(values)
+    if (has_decoder or values.get("model_type") == GPT2) and is_reader(values, use):
+        if not has_decoder:
+            _check_absent(context)
+        reader = load_decoder_reader(use, context, task)
+        return replace(reader, model=_with_further_heads(reader.model, use))
+    if has_decoder:
         return load_llama(use.encoder, context)
     if is_seq2seq(values):
         return load_seq2seq(use.encoder, context)
+    _check_absent(context)
+    if is_image_classifier(values):
+        return load_vit(use.encoder)
+    if values.get("model_type") == GPT2:
+        return load_gpt2(use.encoder)
+    pretrained = load_encoder(use, task)
+    return replace(pretrained, model=_with_further_heads(pretrained.model, use))
+
+
+def _with_further_heads(model: Any, use: EmbedderFolder) -> Any:  # noqa: ANN401 - a network of texts
+    """The network with what its folder has beside encoder or decoder."""
+    if use.maps:
+        return with_maps(model, use.maps, use.encoder / MODULES_FILE)
+    if use.terms is not None:
+        return term_embedder(model, use.terms, use.encoder / CONFIG_FILE)
+    if use.three_ways is not None:
+        return three_way_embedder(model, use.three_ways, use.encoder)
+    return model
+
+
+def _check_absent(context: int | None) -> None:
+    """Raise `SettingError` for a context, which this checkpoint may not have."""
     if context is not None:
         known = ", ".join((*DECODERS, *WITH_TEXT_CONFIG, *SEQ2SEQ))
         raise SettingError("context", context, f"left out: it is for decoders, one of {known}")
-    if is_image_classifier(values):
-        return load_vit(use.encoder)
-    return load_gpt2(use.encoder) if values.get("model_type") == GPT2 else load_encoder(use)
+
+
+def load_decoder_reader(
+    use: EmbedderFolder, context: int | None, task: str | None
+) -> PretrainedModel:
+    """A decoder that reads texts of at most `context` tokens; `task` is that of `score_head`."""
+    reader = load_reader(use, context, task)
+    most = max_tokens_of(use.encoder, reader.model.config.max_positions)
+    return PretrainedModel(reader.model, reader.labels, most, use.encoder, reader.tokenizer)
 
 
 def load_llama(folder: Path, context: int | None = None) -> PretrainedModel:
@@ -115,6 +157,11 @@ def load_llama(folder: Path, context: int | None = None) -> PretrainedModel:
     with fields_of(path, read_object(path)) as whole:
         values = text_values(whole)
         config = decoder_config(values, stop_tokens(folder, whole), context, path)
+    if not config.is_causal:
+        raise CheckpointError(
+            f"{path}: use_bidirectional_attention is for embedders, and no modules.json of "
+            f"sentence-transformers says how it pools: {ELSEWHERE}"
+        )
     weights_path = folder / WEIGHTS_FILE
     tensors = decoder_weights(read_weights(folder), values, config, weights_path)
     model = build_on_meta(lambda: Llama(config))
@@ -161,13 +208,15 @@ def load_vit(folder: Path) -> PretrainedModel:
         preparation = read_preparation(folder, int(values.get("num_channels", 3)))
         config = vit_config(values, preparation)
     tensors = vit_weights(read_tensors(weights_path), values, config)
-    labels = labels_of(values, tensors, replace(FAMILIES["bert"], head=VIT_HEAD), path)
+    family = replace(FAMILIES["bert"], head=VIT_HEAD)
+    labels = names_of(values, num_outputs(tensors, family, path), path, least=2)
     model = build_on_meta(lambda: VisionTransformer(config, len(labels)))
     assign_weights(model, tensors, weights_path, name_in_vit)
     return PretrainedModel(model, labels, config.max_positions, folder)
 
 
-def load_encoder(use: EmbedderFolder) -> PretrainedModel:
+def load_encoder(use: EmbedderFolder, task: str | None = None) -> PretrainedModel:
+    """An encoder with the head that its folder declares; `task` is that of `score_head`."""
     path = use.encoder / CONFIG_FILE
     with fields_of(path, read_object(path)) as given:
         family = family_of(given, path)
@@ -182,8 +231,13 @@ def load_encoder(use: EmbedderFolder) -> PretrainedModel:
     token_use = None if use.is_declared else token_use_of(values)
     if token_use is not None:
         family = replace(family, head=family.token_heads[token_use])
-    has_labels = is_classifier or token_use == TAGGER
-    labels = labels_of(values, tensors, family, path) if has_labels else ()
+    labels: tuple[str, ...] = ()
+    scores = ScoreHead()
+    if is_classifier:
+        scores = score_head(values, num_outputs(tensors, family, path), use.encoder, task)
+        labels = scores.labels if scores.task == TEXTS else ()
+    elif token_use == TAGGER:
+        labels = names_of(values, num_outputs(tensors, family, path), path, least=2)
     mask_token_id = None if use.is_declared else mask_of(values, family, use.encoder)
     if mask_token_id is not None:
         check_only(values, {"tie_word_embeddings": True}, path)
@@ -206,13 +260,14 @@ def load_encoder(use: EmbedderFolder) -> PretrainedModel:
             return TextEmbedder(encoder, use.pooling, "last", use.normalize)
         head = ClassificationHead(
             config.hidden_size,
-            len(labels),
+            len(scores.labels),
             family.head_activation,
             head_dropout,
             family.head_pooling,
             config.layer_norm_eps if family.has_head_norm else None,
+            scores.score_function,
         )
-        return SequenceClassifier(encoder, head)
+        return (PairScorer if scores.task == PAIRS else SequenceClassifier)(encoder, head)
 
     model = build_on_meta(build)
     wanted = {family.name_in_file(name) for name in model.state_dict()}
@@ -230,7 +285,7 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
     """Find the naming to use; refuse by name what we would compute differently."""
     model_type = values["model_type"]
     if model_type not in FAMILIES:
-        known = ", ".join((*FAMILIES, GPT2, *DECODERS, *SEQ2SEQ, *IMAGE_CLASSIFIERS))
+        known = ", ".join(known_types())
         raise CheckpointError(
             f"{path}: model_type is {shown(model_type)}, but must be one of {known}; {ELSEWHERE}"
         )
@@ -270,7 +325,7 @@ def token_use_of(values: Mapping[str, Any]) -> str | None:
 def mask_of(values: Mapping[str, Any], family: Family, folder: Path) -> int | None:
     """The mask's id where the declared architecture fills masks; without a mask it cannot."""
     architecture = str((values.get("architectures") or [""])[0])
-    if not architecture.endswith(FILLS_MASKS):
+    if not architecture.endswith(family.fills_masks):
         return None
     found: int | None = load_tokenizer(folder).token_to_id(family.mask)
     return found
@@ -281,29 +336,12 @@ def is_ignorable(name: str, family: Family, *, is_classifier: bool) -> bool:
     return bool(NEVER_NEEDED.search(name)) or not (is_classifier or family.is_of_encoder(name))
 
 
-def labels_of(
-    values: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family, path: Path
-) -> tuple[str, ...]:
-    """`id2label` in the order of the logits, or LABEL_0, LABEL_1, ... where it is absent."""
-    problem = values.get("problem_type") or SINGLE_LABEL
-    if problem != SINGLE_LABEL:
-        raise CheckpointError(
-            f"{path}: problem_type is {shown(problem)}, but only {SINGLE_LABEL!r} is supported: "
-            f"{ELSEWHERE}"
-        )
+def num_outputs(tensors: Mapping[str, Tensor], family: Family, path: Path) -> int:
+    """The logits of a declared head."""
     output = f"{family.head['output']}.weight"
     if output not in tensors:
         raise CheckpointError(f"{path} declares a classifier, but the weights lack {output}")
-    num_labels = tensors[output].shape[0]
-    with fields_of(path, values.get("id2label") or {}) as id2label:
-        names = {int(index): str(name) for index, name in id2label.items()}
-    names = names or {index: f"LABEL_{index}" for index in range(num_labels)}
-    if num_labels < 2 or sorted(names) != list(range(num_labels)):
-        raise CheckpointError(
-            f"{path}: id2label has {len(names)} labels and {output} {num_labels} rows, "
-            f"but they must be as many, at least 2, and numbered from 0: {ELSEWHERE}"
-        )
-    return tuple(names[index] for index in range(num_labels))
+    return int(tensors[output].shape[0])
 
 
 def max_tokens_of(folder: Path, max_positions: int) -> int:

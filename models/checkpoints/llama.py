@@ -43,13 +43,15 @@ LAYER = {
 }
 # The norm before the feed-forward layer; where attention has one behind it, that has this name.
 FEED_FORWARD_NORM = {"pre": "post_attention_layernorm", "both": "pre_feedforward_layernorm"}
+# Products that Phi-3 stores side by side, in the order of their rows.
+PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 ELSEWHERE = (
     "export it to ONNX with another tool, for example optimum, and put the graph into the model "
     "repository"
 )
 # Fields that change what is computed in a way that this network has not.
-REFUSED = ("quantization_config", "num_local_experts", "num_experts", "use_bidirectional_attention")
-OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+REFUSED = ("quantization_config", "num_local_experts", "num_experts")
+OTHER_HEADS = ("ForTokenClassification", "ForQuestionAnswering")
 
 
 def is_decoder(values: Values) -> bool:
@@ -80,12 +82,19 @@ def decoder_config(
     if architecture.endswith(OTHER_HEADS):
         raise CheckpointError(
             f"{path}: architectures has {shown(architecture)}, but must be of a decoder that "
-            f"continues texts: {ELSEWHERE}"
+            f"continues, classifies or embeds texts: {ELSEWHERE}"
         )
-    values = {**family.defaults, **given}
+    values: Values = {**family.defaults, **given}
     check_fields(values)
+    is_causal = not values.get("use_bidirectional_attention")
+    if not is_causal:
+        values = _both_ways(family, values, path)
     num_layers, num_heads = int(values["num_hidden_layers"]), int(values["num_attention_heads"])
     hidden_size, max_positions = int(values["hidden_size"]), _max_positions(values, context)
+    num_kv_heads = int(values["num_key_value_heads"] or num_heads)
+    if num_heads % num_kv_heads:
+        limit = f"a divisor of num_attention_heads, {num_heads}"
+        raise SettingError("num_key_value_heads", num_kv_heads, limit)
     head_size = int(values.get("head_dim") or hidden_size // num_heads)
     windows = tuple(_window(family, values, layer) for layer in range(num_layers))
     ropes, layer_ropes = _ropes(family, given, values, head_size, windows, max_positions)
@@ -96,7 +105,7 @@ def decoder_config(
         intermediate_size=int(values["intermediate_size"]),
         num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=int(values["num_key_value_heads"] or num_heads),
+        num_kv_heads=num_kv_heads,
         head_size=head_size,
         max_positions=max_positions,
         eos_token_ids=eos_token_ids,
@@ -115,7 +124,17 @@ def decoder_config(
         activation=_activation(family, values),
         embedding_scale=_embedding_scale(family, values),
         is_tied=bool(values["tie_word_embeddings"]),
+        is_causal=is_causal,
     )
+
+
+def _both_ways(family: DecoderFamily, values: Values, path: Path) -> Values:
+    """Fields of an encoder made of a decoder: a window is divided into before and behind."""
+    if not family.can_look_ahead:
+        raise CheckpointError(
+            f"{path}: use_bidirectional_attention is not supported for this model_type: {ELSEWHERE}"
+        )
+    return {**values, "sliding_window": int(values["sliding_window"]) // 2 + 1}
 
 
 def _max_positions(values: Values, context: int | None) -> int:
@@ -201,7 +220,7 @@ def decoder_weights(
     family = FAMILIES[values["model_type"]]
     found: dict[str, Tensor] = {}
     for stored, tensor in tensors.items():
-        name = _plain_name(stored)
+        name = plain_name(stored)
         if not NEVER_NEEDED.search(name):
             found |= _unpacked(name, tensor, config)
     output = found.get(OUTPUT)
@@ -223,10 +242,11 @@ def _is_same(first: Tensor, second: Tensor) -> bool:
     return first.dtype == second.dtype and torch.equal(first, second)
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """Without what models of images and texts put before it, and with the prefix of all others."""
     name = name.removeprefix("model.language_model.").removeprefix("language_model.")
-    is_whole = name.startswith(("model.", "lm_head.", "vision_tower.", "multi_modal_projector."))
+    others = ("lm_head.", "score.", "vision_tower.", "multi_modal_projector.")
+    is_whole = name.startswith(("model.", *others))
     return name if is_whole else f"model.{name}"
 
 
@@ -234,9 +254,8 @@ def _unpacked(name: str, tensor: Tensor, config: LlamaConfig) -> dict[str, Tenso
     """Products that Phi-3 stores side by side; others as they are."""
     query, key = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
     half = config.intermediate_size
-    for packed, parts, sizes in (
-        ("qkv_proj", ("q_proj", "k_proj", "v_proj"), (query, key, key)),
-        ("gate_up_proj", ("gate_proj", "up_proj"), (half, half)),
+    for (packed, parts), sizes in zip(
+        PACKED.items(), ((query, key, key), (half, half)), strict=True
     ):
         if f".{packed}." in name and tensor.shape[:1] == (sum(sizes),):
             split = torch.split(tensor, list(sizes))

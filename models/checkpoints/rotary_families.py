@@ -110,13 +110,15 @@ def _modernbert_config(values: Values) -> EncoderConfig:
     )
 
 
+MODERNBERT_PACKED = {
+    "attn.Wqkv": ("attn.query", "attn.key", "attn.value"),
+    "mlp.Wi": ("mlp.gate", "mlp.expand"),
+}
+
+
 def _modernbert_weights(tensors: Tensors, values: Values) -> Tensors:
     """The gated half of a feed-forward layer's first product goes through the activation."""
-    packed = {
-        "attn.Wqkv": ("attn.query", "attn.key", "attn.value"),
-        "mlp.Wi": ("mlp.gate", "mlp.expand"),
-    }
-    apart = _split(tensors, packed)
+    apart = _split(tensors, MODERNBERT_PACKED)
     if not values["classifier_bias"]:
         apart = _with_zeros(apart, r"^head\.dense$")
     if not values["norm_bias"]:
@@ -186,6 +188,7 @@ MODERNBERT = Family(
         "classifier_bias": False,
         "classifier_activation": "gelu",
     },
+    packed=MODERNBERT_PACKED,
     fold=_modernbert_weights,
     adapt=_modernbert_heads,
 )
@@ -251,9 +254,12 @@ def _nomic_config(values: Values) -> EncoderConfig:
     )
 
 
+NOMIC_PACKED = {"attn.Wqkv": ("attn.query", "attn.key", "attn.value")}
+
+
 def _nomic_weights(tensors: Tensors, _: Values) -> Tensors:
     plain = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
-    return _split(plain, {"attn.Wqkv": ("attn.query", "attn.key", "attn.value")})
+    return _split(plain, NOMIC_PACKED)
 
 
 NOMIC = Family(
@@ -310,6 +316,7 @@ NOMIC = Family(
         "layer_norm_eps": 1e-12,
         "rope_theta": 1_000.0,
     },
+    packed=NOMIC_PACKED,
     fold=_nomic_weights,
 )
 
@@ -318,13 +325,15 @@ def _gte_config(values: Values) -> EncoderConfig:
     return _rotary_bert(values, float(values["rope_theta"]))
 
 
+GTE_PACKED = {
+    "attention.qkv_proj": ("attention.query", "attention.key", "attention.value"),
+    "mlp.up_gate_proj": ("mlp.expand", "mlp.gate"),
+}
+
+
 def _gte_weights(tensors: Tensors, _: Values) -> Tensors:
     """Its feed-forward layers have a bias in the last product only."""
-    packed = {
-        "attention.qkv_proj": ("attention.query", "attention.key", "attention.value"),
-        "mlp.up_gate_proj": ("mlp.expand", "mlp.gate"),
-    }
-    return _with_zeros(_split(tensors, packed), r"\.mlp\.(expand|gate)$")
+    return _with_zeros(_split(tensors, GTE_PACKED), r"\.mlp\.(expand|gate)$")
 
 
 GTE = Family(
@@ -367,6 +376,7 @@ GTE = Family(
         "pad_token_id": 1,
         "rope_theta": 160_000.0,
     },
+    packed=GTE_PACKED,
     fold=_gte_weights,
 )
 # The same in files made for code of its own, with that code's defaults.

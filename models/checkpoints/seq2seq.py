@@ -2,8 +2,8 @@
 
 Knows nothing about folders; a path is only for messages. What can be folded into weights is: T5
 does not divide scores by the root of a head's size, and divides the input of a tied output layer by
-that of the hidden size; the tables of positions of Marian are computed, and those of BART begin
-with two rows that nothing reads.
+that of the hidden size; the tables of positions of Marian and M2M100 are computed, and those of
+BART begin with two rows that nothing reads.
 """
 
 import math
@@ -31,6 +31,9 @@ WORDS, OUTPUT, OUTPUT_BIAS = "shared.weight", "lm_head.weight", "final_logits_bi
 WORDS_ELSEWHERE = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
 UNUSED_ROWS = 2  # at the beginning of BART's tables of positions
+MARIAN, MBART, M2M100 = "marian", "mbart", "m2m_100"
+COMPUTED_POSITIONS = (MARIAN, M2M100)
+PRE_NORM = (MBART, M2M100)
 T5_POSITIONS = 512  # trained lengths, which the files of T5 v1.1 do not state
 T5_BIAS = "relative_attention_bias.weight"
 
@@ -106,14 +109,15 @@ def seq2seq_family(values: Values, path: Path) -> Seq2SeqFamily:
 
 
 def bart_config(values: Values, context: int | None) -> TransformerConfig:
-    """The sizes of Marian, BART or mBART."""
+    """The sizes of Marian, BART, mBART or M2M100 (and NLLB)."""
     for one, other in (
         ("encoder_attention_heads", "decoder_attention_heads"),
         ("encoder_ffn_dim", "decoder_ffn_dim"),
     ):
         if values[one] != values[other]:
             raise SettingError(other, values[other], f"{values[one]}, which {one} is: {ELSEWHERE}")
-    is_marian, is_mbart = values["model_type"] == "marian", values["model_type"] == "mbart"
+    model_type = values["model_type"]
+    is_m2m100 = model_type == M2M100  # whose fields have defaults of their own
     stated = int(values["max_position_embeddings"])
     if context is not None and not 1 <= context <= stated:
         raise SettingError("context", context, f"from 1 to {stated}, max_position_embeddings")
@@ -126,11 +130,14 @@ def bart_config(values: Values, context: int | None) -> TransformerConfig:
         intermediate_size=int(values["encoder_ffn_dim"]),
         max_positions=context or stated,
         dropout=float(values.get("dropout", 0.1)),
-        activation=activation(values.get("activation_function", "gelu"), "activation_function"),
+        activation=activation(
+            values.get("activation_function", "relu" if is_m2m100 else "gelu"),
+            "activation_function",
+        ),
         positions="learned",
-        scales_words=bool(values.get("scale_embedding", False)),
-        norm_placement="pre" if is_mbart else "post",
-        has_embedding_norms=not is_marian,
+        scales_words=bool(values.get("scale_embedding", is_m2m100)),
+        norm_placement="pre" if model_type in PRE_NORM else "post",
+        has_embedding_norms=model_type not in COMPUTED_POSITIONS,
         **_special_tokens(values),
     )
 
@@ -206,11 +213,15 @@ def bart_weights(
 ) -> Tensors:
     """The tensors of a file in our layout, by the names of `name_in_bart`."""
     found = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+    model_type = values["model_type"]
     for name in POSITIONS:
-        if values["model_type"] == "marian" and name not in found:
+        if model_type == M2M100:
+            found.pop(f"{name}s", None)  # in older files, and computed again by what reads them
+            found[name] = _m2m100_positions(config)
+        elif model_type == MARIAN and name not in found:
             found[name] = _sines_then_cosines(config.max_positions, config.hidden_size)
         elif name in found:
-            first = 0 if values["model_type"] == "marian" else UNUSED_ROWS
+            first = 0 if model_type == MARIAN else UNUSED_ROWS
             rows = slice(first, first + config.max_positions)
             found[name] = found[name][rows].contiguous()
     bias = found.pop(OUTPUT_BIAS, None)
@@ -224,6 +235,16 @@ def _sines_then_cosines(num_positions: int, hidden_size: int) -> Tensor:
     """The paper's table in another order, as Marian has it."""
     interleaved = sinusoidal_table(num_positions, hidden_size)
     return torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1)
+
+
+def _m2m100_positions(config: TransformerConfig) -> Tensor:
+    """Sines, then cosines, from the row behind that of padding on; in float32, as trained with."""
+    half = config.hidden_size // 2
+    steps = torch.arange(half).float() * -(math.log(10_000) / (half - 1))
+    first = config.pad_token_id + 1
+    places = torch.arange(first, first + config.max_positions).float()
+    angles = places[:, None] * torch.exp(steps)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 def t5_weights(tensors: Tensors, values: Values, config: TransformerConfig, path: Path) -> Tensors:
@@ -311,8 +332,8 @@ def _check_fields(values: Values, path: Path) -> None:
     """Refuse by name what we would compute differently."""
     model_type = values["model_type"]
     only: dict[str, object] = {"share_encoder_decoder_embeddings": True}
-    if model_type in ("bart", "mbart"):
-        is_pre_norm = model_type == "mbart"
+    if model_type in ("bart", MBART):
+        is_pre_norm = model_type == MBART
         only = {
             "normalize_embedding": True,
             "normalize_before": is_pre_norm,
@@ -330,9 +351,10 @@ def _family(architecture: str) -> Seq2SeqFamily:
 
 
 SEQ2SEQ: dict[str, Seq2SeqFamily] = {
-    "marian": _family("MarianMTModel"),
+    MARIAN: _family("MarianMTModel"),
     "bart": _family("BartForConditionalGeneration"),
-    "mbart": _family("MBartForConditionalGeneration"),
+    MBART: _family("MBartForConditionalGeneration"),
+    M2M100: _family("M2M100ForConditionalGeneration"),
     "t5": Seq2SeqFamily("T5ForConditionalGeneration", t5_config, t5_weights, name_in_t5),
     "mt5": Seq2SeqFamily("MT5ForConditionalGeneration", t5_config, t5_weights, name_in_t5),
 }

@@ -20,6 +20,7 @@ from models.errors import CheckpointError, reason, shown
 from models.json_files import fields_of, read_object
 
 WEIGHTS_FILE = "model.safetensors"
+PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
 PART = re.compile(r"[\w-][\w.-]{0,200}\.safetensors", re.ASCII)
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
@@ -29,6 +30,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of the file, in float32 whatever they were stored in."""
+    if not path.is_file() and (pickled := path.with_name(PICKLED_FILE)).is_file():
+        return read_pickle(pickled)
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: expected weights in safetensors format")
     try:
@@ -37,6 +40,28 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(
             f"{path} is not a readable safetensors file: {reason(error)}"
         ) from error
+    return {
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def read_pickle(path: Path, max_bytes: float = float("inf")) -> dict[str, Tensor]:
+    """The tensors of a file that torch.save wrote, in float32; nothing else of it is run or kept.
+
+    Raises CheckpointError for a larger file, and for one that holds anything but tensors by name.
+    """
+    num_bytes = path.stat().st_size
+    if num_bytes > max_bytes:
+        raise CheckpointError(f"{path} has {num_bytes} bytes, but must have at most {max_bytes}")
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of a damaged file it raises nearly anything
+        raise CheckpointError(f"{path} is not a file of weights alone: {reason(error)}") from error
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
+    ):
+        raise CheckpointError(f"{path} must hold tensors by their names, and nothing else")
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in tensors.items()

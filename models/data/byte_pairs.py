@@ -40,11 +40,12 @@ def end_of_text_id(tokenizer: Tokenizer) -> int:
     return found
 
 
-def token_stream(documents: Sequence[str], tokenizer: Tokenizer) -> Tensor:
+def token_stream(documents: Sequence[str], tokenizer: Tokenizer, end: int | None = None) -> Tensor:
     """[T] of all documents one after the other, each followed by the end of text; int32."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.encode_special_tokens = True
-    return torch.cat(list(_encoded(documents, plain, end_of_text_id(tokenizer))))
+    end = end_of_text_id(tokenizer) if end is None else end
+    return torch.cat(list(_encoded(documents, plain, end)))
 
 
 def _encoded(documents: Sequence[str], plain: Tokenizer, end: int) -> Iterator[Tensor]:

@@ -134,11 +134,11 @@ class MultiHeadAttention(nn.Module):
         padding_mask_BT: Tensor | None = None,
         is_causal: bool = False,
         memory_BTD: Tensor | None = None,
-        bias_1HSS: Tensor | None = None,
+        relative: Tensor | None = None,
     ) -> Tensor:
         """Return [B, S, D]; with `memory_BTD` the keys and values come from there.
 
-        `bias_1HSS` is added to the scores.
+        What distances add to the scores comes of `relative`, see `added_scores`.
         """
         source_BTD = hidden_BSD if memory_BTD is None else memory_BTD
         query_BHSDh = self.split_heads(self.query(hidden_BSD))
@@ -152,8 +152,8 @@ class MultiHeadAttention(nn.Module):
             near_SS = window_mask(num_tokens, self.window, hidden_BSD.device)
             visible = mask_of_scores(mask)
             mask = near_SS[None, None] if visible is None else visible & near_SS
-        if bias_1HSS is not None:
-            bias = bias_1HSS.to(query_BHSDh.dtype)
+        if relative is not None:
+            bias = self.added_scores(query_BHSDh, key_BHTDh, relative).to(query_BHSDh.dtype)
             visible = mask_of_scores(mask)
             mask = bias if visible is None else bias.masked_fill(~visible, -torch.inf)
         context_BHSDh: Tensor = self.core(
@@ -165,6 +165,10 @@ class MultiHeadAttention(nn.Module):
         )
         output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))
         return output_BSD
+
+    def added_scores(self, query_BHSDh: Tensor, key_BHSDh: Tensor, relative: Tensor) -> Tensor:  # noqa: ARG002
+        """[1 or B, H, S, S] from what distances give to all layers: here just that."""
+        return relative
 
     def split_heads(self, projected_BTD: Tensor) -> Tensor:
         """[B, H, T, Dh]."""

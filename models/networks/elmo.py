@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.errors import check_range
-from models.networks.heads import TextNetwork, pool
+from models.networks.heads import TextNetwork
 from models.networks.layers import Config
+from models.networks.pooling import pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The BERT encoder, and what came after it: token ids in, the hidden states of every layer out.
 
 Post-norm as in Devlin et al. 2018: normalise after adding the residual. RoBERTa and DistilBERT are
-the same network with other sizes; ModernBERT (Warner et al. 2024), Nomic, GTE, ELECTRA, ALBERT and
-MPNet have other fields of `EncoderConfig`, which is all that tells them apart. What differs
-otherwise is folded into the weights when a checkpoint is imported (`models/checkpoints/families`).
+the same network with other sizes; ModernBERT (Warner et al. 2024), Nomic, GTE, ELECTRA, ALBERT,
+MPNet and DeBERTa have other fields of `EncoderConfig`, which is all that tells them apart. What
+differs otherwise is folded into the weights on import (`models/checkpoints/families`).
 
 Knows nothing about tokenizers, heads or files. No branch depends on the contents of a tensor, so
 the module exports with both B and S dynamic.
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from models.errors import SettingError, check_choice, check_range
 from models.networks.attention import MultiHeadAttention
+from models.networks.disentangled import DisentangledAttention, Distances, DistanceVectors
 from models.networks.layers import (
     ACTIVATIONS,
     Attend,
@@ -27,6 +28,7 @@ from models.networks.layers import (
     GatedFeedForward,
     LayerSizes,
     LearnedPositions,
+    check_size,
     check_sizes,
 )
 from models.networks.relative_positions import RelativePositions
@@ -54,6 +56,7 @@ class LayerForm:
     norm_bias: bool = True
     rope: Rope | None = None
     window: int = 0
+    is_disentangled: bool = False
 
 
 PLAIN = LayerForm()
@@ -75,6 +78,7 @@ class EncoderConfig(Config):
         "layer_ropes": (),
         "windows": (),
         "relative_buckets": 0,
+        "distances": None,
         "embedding_size": None,
         "num_distinct_layers": None,
     }
@@ -101,6 +105,7 @@ class EncoderConfig(Config):
     layer_ropes: tuple[int, ...] = ()  # of each layer: which of `ropes`, or NO_ROPE
     windows: tuple[int, ...] = ()  # of each layer: how far a token sees to each side; 0: all
     relative_buckets: int = 0  # of distances, each with a bias a head (Raffel et al. 2020)
+    distances: Distances | None = None  # with vectors, whose products are in the scores
     embedding_size: int | None = None  # mapped to hidden_size behind the norm; None: the same
     num_distinct_layers: int | None = None  # that are used one after the other; None: all
 
@@ -110,7 +115,7 @@ class EncoderConfig(Config):
         if self.relative_buckets:
             check_range("relative_buckets", self.relative_buckets, 4, 128)
         if self.embedding_size is not None:
-            check_range("embedding_size", self.embedding_size, 1, float("inf"))
+            check_size("embedding_size", self.embedding_size)
         if self.num_distinct < 1 or self.num_layers % self.num_distinct:
             limit = f"a divisor of num_layers {self.num_layers}"
             raise SettingError("num_distinct_layers", self.num_distinct, limit)
@@ -149,6 +154,7 @@ class EncoderConfig(Config):
             norm_bias=self.norm_bias,
             rope=None if index == NO_ROPE else self.ropes[index],
             window=self.windows[layer] if self.windows else 0,
+            is_disentangled=self.distances is not None,
         )
 
     @classmethod
@@ -157,7 +163,10 @@ class EncoderConfig(Config):
             Rope(tuple(map(float, each["inverse_frequencies"])), float(each["factor"]))
             for each in values.get("ropes", ())
         )
-        return super(EncoderConfig, cls).from_dict({**values, "ropes": ropes})
+        stated = values.get("distances")
+        distances = None if stated is None else Distances(**stated)
+        whole = {**values, "ropes": ropes, "distances": distances}
+        return super(EncoderConfig, cls).from_dict(whole)
 
     @classmethod
     def base(cls) -> Self:
@@ -215,7 +224,8 @@ class EncoderLayer(nn.Module):
             return nn.LayerNorm(size, eps=config.layer_norm_eps, bias=form.norm_bias)
 
         self.is_pre_norm = form.norm_placement == "pre"
-        self.attention = MultiHeadAttention(
+        attention = DisentangledAttention if form.is_disentangled else MultiHeadAttention
+        self.attention = attention(
             size,
             config.num_heads,
             config.dropout,
@@ -237,11 +247,11 @@ class EncoderLayer(nn.Module):
         self,
         hidden_BSD: Tensor,
         padding_mask_BS: Tensor,
-        bias_1HSS: Tensor | None = None,
+        relative: Tensor | None = None,
     ) -> Tensor:
         def attend(source_BSD: Tensor) -> Tensor:
-            bias = {} if bias_1HSS is None else {"bias_1HSS": bias_1HSS}
-            attended_BSD: Tensor = self.attention(source_BSD, padding_mask_BS, **bias)
+            distances = {} if relative is None else {"relative": relative}
+            attended_BSD: Tensor = self.attention(source_BSD, padding_mask_BS, **distances)
             return attended_BSD
 
         return self.around(attend, hidden_BSD)
@@ -281,13 +291,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(
             EncoderLayer(config, config.form(index)) for index in range(config.num_distinct)
         )
-        self.relative = (
-            RelativePositions(
-                config.relative_buckets, MAX_DISTANCE, config.num_heads, is_two_way=True
-            )
-            if config.relative_buckets
-            else None
-        )
+        self.relative = relative_parts(config)
         self.norm = (
             nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias)
             if config.norm_placement == "pre"
@@ -306,19 +310,37 @@ class Encoder(nn.Module):
         All inputs are int64; attention_mask is 1 for a real token and 0 for padding.
         """
         padding_mask_BS = attention_mask_BS != 0
-        bias_1HSS = bias_of(self.relative, input_ids_BS)
+        relative = relative_of(self.relative, input_ids_BS)
         hidden_states = [self.embeddings(input_ids_BS, token_type_ids_BS)]
         for layer in in_order(self.layers, self.config):
-            hidden_states.append(layer(hidden_states[-1], padding_mask_BS, bias_1HSS))
+            hidden_states.append(layer(hidden_states[-1], padding_mask_BS, relative))
         if self.norm is not None:
             hidden_states[-1] = self.norm(hidden_states[-1])
         return tuple(hidden_states)
 
 
-def bias_of(relative: RelativePositions | None, input_ids_BS: Tensor) -> Tensor | None:
-    """[1, H, S, S], added to the scores of every row."""
+def relative_parts(config: EncoderConfig) -> RelativePositions | DistanceVectors | None:
+    """What all layers know of distances."""
+    if config.distances is not None:
+        return DistanceVectors(
+            config.distances, config.hidden_size, config.max_positions, config.layer_norm_eps
+        )
+    if config.relative_buckets:
+        return RelativePositions(
+            config.relative_buckets, MAX_DISTANCE, config.num_heads, is_two_way=True
+        )
+    return None
+
+
+def relative_of(
+    relative: RelativePositions | DistanceVectors | None, input_ids_BS: Tensor
+) -> Tensor | None:
+    """[1, H, S, S], added to the scores of every row, or the vectors [2, 2 S, D] of distances."""
     if relative is None:
         return None
+    if isinstance(relative, DistanceVectors):
+        vectors_2TD: Tensor = relative(input_ids_BS.shape[1])
+        return vectors_2TD
     place_S = torch.arange(input_ids_BS.shape[1], device=input_ids_BS.device)
     bias_1HSS: Tensor = relative(place_S[None], place_S)
     return bias_1HSS

@@ -25,7 +25,14 @@ from torch.nn import functional as F
 
 from models.errors import check_range
 from models.networks.encoder import INITIAL_STD, initialise
-from models.networks.layers import ACTIVATIONS, Config, LearnedPositions, PreNormLayer, check_sizes
+from models.networks.layers import (
+    ACTIVATIONS,
+    Config,
+    LearnedPositions,
+    PreNormLayer,
+    check_sizes,
+    last_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +131,23 @@ class GPT(nn.Module):
             nn.init.normal_(layer.attention.output.weight, std=scaled_std)
             nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
 
-    def embedded(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """[..., D] of tokens at any places, as the first layer takes them."""
-        vectors: Tensor = self.words(input_ids) + self.positions.table(position_ids)
+    def embedded(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """[..., D] of tokens at any places, by default from the first on."""
+        places = (
+            self.positions(input_ids.shape[-1])
+            if position_ids is None
+            else self.positions.table(position_ids)
+        )
+        vectors: Tensor = self.words(input_ids) + places
         return vectors
 
-    def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
+    def hidden_states(
+        self,
+        input_ids_BS: Tensor,
+        attention_mask_BS: Tensor | None = None,  # noqa: ARG002 - nothing that is read sees padding
+    ) -> Tensor:
         """[B, S, D], normalised: what the output layer takes."""
-        hidden_BSD = self.words(input_ids_BS) + self.positions(input_ids_BS.shape[1])
-        hidden_BSD = self.dropout(hidden_BSD)
+        hidden_BSD: Tensor = self.dropout(self.embedded(input_ids_BS))
         for layer in self.layers:
             hidden_BSD = layer(hidden_BSD)
         normed_BSD: Tensor = self.norm(hidden_BSD)
@@ -140,10 +155,7 @@ class GPT(nn.Module):
 
     def last_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
         """[B, D], normalised: of each row's last token that is no padding."""
-        hidden_BSD = self.hidden_states(input_ids_BS)
-        last_B = attention_mask_BS.sum(dim=1).clamp(min=1) - 1
-        index_B1D = last_B[:, None, None].expand(-1, 1, hidden_BSD.shape[-1])
-        return hidden_BSD.gather(1, index_B1D).squeeze(1)
+        return last_of(self.hidden_states(input_ids_BS, attention_mask_BS), attention_mask_BS)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] for normalised hidden states [..., D]."""

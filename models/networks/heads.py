@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from models.choices import EMBEDDING_LAYERS, POOLINGS
+from models.choices import EMBEDDING_LAYERS, POOLINGS, SCORE_FUNCTIONS, ScoreFunction
 from models.errors import SettingError, check_choice
 from models.networks.encoder import Encoder, EncoderConfig, initialise
 from models.networks.layers import ACTIVATIONS
+from models.networks.pooling import check_pooling, parts_of, pool
+from models.networks.vector_maps import VectorMaps, vector_of
 
 HEAD_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -37,22 +38,12 @@ assert tuple(LAYERS) == EMBEDDING_LAYERS, "what the command line says there is"
 NEEDS_FOUR_LAYERS = ("sum_last_four", "concat_last_four")
 
 
-def pool(hidden_BSD: Tensor, attention_mask_BS: Tensor, pooling: str) -> Tensor:
-    """[B, D]: the first token's vector, or the mean over the real tokens.
-
-    A row of padding alone gives zeros, not a division by zero.
-    """
-    if pooling == "cls":
-        return hidden_BSD[:, 0]
-    mask_BS1 = attention_mask_BS.unsqueeze(-1).to(hidden_BSD.dtype)
-    return (hidden_BSD * mask_BS1).sum(dim=1) / mask_BS1.sum(dim=1).clamp(min=1.0)
-
-
 class ClassificationHead(nn.Module):
     """Pool, dense, activation (, norm), dropout, output: the head of all families.
 
     BERT's pooler and classifier, RoBERTa's dense and out_proj (both tanh) and DistilBERT's
     pre_classifier and classifier (relu) are this with pooling "cls". ModernBERT's has a norm.
+    `score_function` is what makes scores of its logits, where it is not what its task does.
     """
 
     def __init__(
@@ -63,12 +54,15 @@ class ClassificationHead(nn.Module):
         dropout: float = 0.1,
         pooling: str = "cls",
         norm_eps: float | None = None,
+        score_function: ScoreFunction = "",
     ) -> None:
         super().__init__()
         check_choice("activation", activation, HEAD_ACTIVATIONS)
+        check_choice("score_function", score_function, SCORE_FUNCTIONS)
         check_choice("pooling", pooling, POOLINGS)
         self.activation = activation
         self.pooling = pooling
+        self.score_function: ScoreFunction = score_function
         self.dense = nn.Linear(hidden_size, hidden_size)
         self.norm = None if norm_eps is None else nn.LayerNorm(hidden_size, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
@@ -88,15 +82,16 @@ class ClassificationHead(nn.Module):
 
 
 class TextNetwork(nn.Module):
-    """Reads right-padded rows of token ids, and gives one tensor; what an export asks of it.
+    """Reads right-padded rows of token ids, and gives tensors; what an export asks of it.
 
-    `forward` takes int64 [B, S] `input_ids`, `attention_mask` and, where it has types,
-    `token_type_ids`. It gives [B, values], a row per text, or rows of the real tokens of all texts
-    one after the other, [N, values]: no padding leaves a network.
+    `forward` takes int64 [B, S] tensors by `input_names`: `input_ids`, `attention_mask` and, where
+    it has types, `token_type_ids`. It gives [B, values], a row per text, or rows of the real tokens
+    of all texts one after the other, [N, values]: no padding leaves a network. A network with
+    several `output_names` gives a tuple of such tensors.
     """
 
     config: Any  # sizes, of the network's own class
-    output_name: ClassVar[str]  # of the tensor
+    output_name: ClassVar[str]  # of the tensor, or of the first of several
     has_fixed_body: ClassVar[bool] = False  # whether a task learns all but the body
     served_name: ClassVar[str] = ""  # where a server treats it apart
 
@@ -113,6 +108,22 @@ class TextNetwork(nn.Module):
         return False
 
     @property
+    def input_names(self) -> tuple[str, ...]:
+        """The parameters of `forward`, which are the graph's inputs."""
+        names = "input_ids", "attention_mask", "token_type_ids"
+        return names if self.has_token_types else names[:2]
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The tensors that `forward` gives, in its order."""
+        return (self.output_name,)
+
+    @property
+    def embedder_fields(self) -> dict[str, Any]:
+        """The manifest's fields of an embedder's answers beside one vector per text."""
+        return {}
+
+    @property
     def num_attentions(self) -> int:
         """The attentions that the output depends on: one node each in the exported graph."""
         return 0
@@ -125,6 +136,16 @@ class TextNetwork(nn.Module):
     @property
     def pooling_description(self) -> str:
         """A description of an embedder's pooling, for people."""
+        return ""
+
+    @property
+    def score_function(self) -> ScoreFunction:
+        """What a server makes scores of logits by; empty where it is what the task says."""
+        return ""
+
+    @property
+    def pair_template(self) -> str:
+        """What the texts of a pair are put into, for one that reads them so; or empty."""
         return ""
 
     @property
@@ -183,6 +204,10 @@ class SequenceClassifier(EncoderNetwork):
     def num_labels(self) -> int:
         return self.head.num_labels
 
+    @property
+    def score_function(self) -> ScoreFunction:
+        return self.head.score_function
+
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
@@ -211,9 +236,10 @@ class TextEmbedder(EncoderNetwork):
         pooling: str = "mean",
         layers: str = "last",
         normalize: bool = False,
+        maps: VectorMaps | None = None,  # between pooling and normalising
     ) -> None:
         super().__init__(encoder)
-        check_choice("pooling", pooling, POOLINGS)
+        check_pooling(pooling)
         check_choice("layers", layers, LAYERS)
         if layers in NEEDS_FOUR_LAYERS and encoder.config.num_layers < 4:
             limit = f"another choice: the encoder has only {encoder.config.num_layers} layers"
@@ -221,6 +247,8 @@ class TextEmbedder(EncoderNetwork):
         self.pooling = pooling
         self.layers = layers
         self.normalize = normalize
+        self.maps = VectorMaps() if maps is None else maps
+        self.maps.output_size(self.pooled_size)  # which raises where they do not fit
 
     @property
     def num_attentions(self) -> int:
@@ -228,19 +256,25 @@ class TextEmbedder(EncoderNetwork):
         return {"first": 0, "second_to_last": num_layers - 1}.get(self.layers, num_layers)
 
     @property
+    def pooled_size(self) -> int:
+        """Values of a vector in front of the maps."""
+        size = self.config.hidden_size * (4 if self.layers == "concat_last_four" else 1)
+        return size * len(parts_of(self.pooling))
+
+    @property
     def embedding_size(self) -> int:
-        return self.config.hidden_size * (4 if self.layers == "concat_last_four" else 1)
+        return self.maps.output_size(self.pooled_size)
 
     @property
     def pooling_description(self) -> str:
         layers = self.layers.replace("_", " ")
-        return f"{self.pooling} of {layers}" + (", normalised" if self.normalize else "")
+        mapped = f"{self.pooling} of {layers}{self.maps.description}"
+        return mapped + (", normalised" if self.normalize else "")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Embeddings [B, D], or [B, 4 D] for "concat_last_four"; of length 1 if `normalize`."""
+        """Embeddings [B, embedding_size]; of length 1 if `normalize`."""
         states = self.encoder(input_ids, attention_mask, token_type_ids)
-        embedding = pool(LAYERS[self.layers](states), attention_mask, self.pooling)
-        # In float32: squares overflow in float16, and no provider sums them in bfloat16.
-        return F.normalize(embedding.float(), dim=-1) if self.normalize else embedding
+        pooled = pool(LAYERS[self.layers](states), attention_mask, self.pooling)
+        return vector_of(pooled, self.maps, normalize=self.normalize)

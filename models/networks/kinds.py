@@ -11,6 +11,12 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from models.errors import SettingError, check_choice
+from models.networks.decoder_readers import (
+    Decoder,
+    DecoderClassifier,
+    DecoderEmbedder,
+    DecoderPairScorer,
+)
 from models.networks.elmo import Elmo, ElmoConfig, ElmoEmbedder
 from models.networks.elmo_tasks import ElmoClassifier, ElmoTokenClassifier
 from models.networks.encoder import Encoder, EncoderConfig
@@ -23,7 +29,9 @@ from models.networks.llama import Llama, LlamaConfig
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier, TokenNetwork
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
 from models.networks.transformer import Transformer, TransformerConfig
+from models.networks.vector_maps import VectorMaps
 from models.networks.vit import VisionTransformer, ViTConfig
 from models.networks.word_vectors import WordVectors, WordVectorsConfig
 
@@ -79,6 +87,16 @@ def _on_encoder(network: Callable[..., nn.Module]) -> Callable[[Values, int], nn
     return lambda values, _: network(_encoder(values), **values["head"])
 
 
+def _embedder_head(values: Values) -> dict[str, Any]:
+    """The arguments of an embedder beside its body; older checkpoints have no maps."""
+    head = values["head"]
+    return {**head, "maps": VectorMaps.from_list(head.get("maps", ()))}
+
+
+def _maps_section(maps: VectorMaps) -> dict[str, Any]:
+    return {"maps": maps.to_list()} if len(maps) else {}
+
+
 def _classifier_parts(values: Values, num_labels: int) -> tuple[Encoder, ClassificationHead]:
     encoder = _encoder(values)
     return encoder, ClassificationHead(encoder.config.hidden_size, num_labels, **values["head"])
@@ -91,12 +109,28 @@ def _classifier_sections(model: SequenceClassifier) -> dict[str, Any]:
         "dropout": head.dropout.p,
         "pooling": head.pooling,
         "norm_eps": None if head.norm is None else head.norm.eps,
+        "score_function": head.score_function,
     }
     return {**sizes_of(model), "head": use}
 
 
 def _embedder_sections(model: TextEmbedder) -> dict[str, Any]:
     use = {"pooling": model.pooling, "layers": model.layers, "normalize": model.normalize}
+    return {**sizes_of(model), "head": {**use, **_maps_section(model.maps)}}
+
+
+def _three_way_sections(model: ThreeWayEmbedder) -> dict[str, Any]:
+    use = {
+        "pooling": model.pooling,
+        "normalize": model.normalize,
+        "token_vector_size": model.token_vectors.out_features,
+        "unweighted_token_ids": list(model.unweighted_token_ids),
+    }
+    return {**sizes_of(model), "head": use}
+
+
+def _term_sections(model: TermEmbedder) -> dict[str, Any]:
+    use = {"activation": model.head.activation, "pooling": model.pooling, "weights": model.weights}
     return {**sizes_of(model), "head": use}
 
 
@@ -111,6 +145,27 @@ def _masked_words_sections(model: MaskedLanguageModel) -> dict[str, Any]:
 
 def _gpt(values: Values) -> GPT:
     return GPT(GPTConfig.from_dict(values["decoder"]))
+
+
+def _decoder(values: Values) -> Decoder:
+    """A GPT, or a Llama, whose section says how many heads of keys it has."""
+    is_llama = "num_kv_heads" in values["decoder"]
+    return Llama(LlamaConfig.from_dict(values["decoder"])) if is_llama else _gpt(values)
+
+
+def _decoder_classifier_sections(model: DecoderClassifier) -> dict[str, Any]:
+    use = {"ignored_token_id": model.ignored_token_id, "score_function": model.score_function}
+    return {**sizes_of(model), "head": use}
+
+
+def _decoder_scorer_sections(model: DecoderPairScorer) -> dict[str, Any]:
+    sections = _decoder_classifier_sections(model)
+    return {**sections, "head": {**sections["head"], "pair_template": model.pair_template}}
+
+
+def _decoder_embedder_sections(model: DecoderEmbedder) -> dict[str, Any]:
+    use = {"pooling": model.pooling, "normalize": model.normalize}
+    return {**sizes_of(model), "head": {**use, **_maps_section(model.maps)}}
 
 
 def _elmo(values: Values) -> Elmo:
@@ -139,6 +194,16 @@ KINDS = (
         has_labels=True,
     ),
     Kind(
+        "decoder-classifier",
+        "text-classification",
+        DecoderClassifier,
+        lambda values, num_labels: DecoderClassifier(
+            _decoder(values), num_labels, **values["head"]
+        ),
+        _decoder_classifier_sections,
+        has_labels=True,
+    ),
+    Kind(
         "encoder-pair-scorer",
         "pair-scoring",
         PairScorer,
@@ -146,7 +211,39 @@ KINDS = (
         _classifier_sections,
     ),
     Kind(
-        "encoder-embedder", "embedding", TextEmbedder, _on_encoder(TextEmbedder), _embedder_sections
+        "decoder-pair-scorer",
+        "pair-scoring",
+        DecoderPairScorer,
+        lambda values, _: DecoderPairScorer(_decoder(values), **values["head"]),
+        _decoder_scorer_sections,
+    ),
+    Kind(
+        "encoder-embedder",
+        "embedding",
+        TextEmbedder,
+        lambda values, _: TextEmbedder(_encoder(values), **_embedder_head(values)),
+        _embedder_sections,
+    ),
+    Kind(
+        "decoder-embedder",
+        "embedding",
+        DecoderEmbedder,
+        lambda values, _: DecoderEmbedder(_decoder(values), **_embedder_head(values)),
+        _decoder_embedder_sections,
+    ),
+    Kind(
+        "encoder-three-way-embedder",
+        "embedding",
+        ThreeWayEmbedder,
+        _on_encoder(ThreeWayEmbedder),
+        _three_way_sections,
+    ),
+    Kind(
+        "encoder-term-embedder",
+        "embedding",
+        TermEmbedder,
+        _on_encoder(TermEmbedder),
+        _term_sections,
     ),
     Kind(
         "encoder-masked-words",

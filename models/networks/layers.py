@@ -125,7 +125,18 @@ class LearnedPositions(nn.Module):
         return vectors
 
 
+def last_of(hidden_BSD: Tensor, attention_mask_BS: Tensor) -> Tensor:
+    """[B, D] of each row's last token that is no padding; rows are right-padded."""
+    lengths_B = attention_mask_BS.sum(dim=1)
+    # Not `clamp`, which becomes a Clip without a maximum: OpenVINO makes that 0 for int64.
+    last_B = torch.maximum(lengths_B, torch.ones_like(lengths_B)) - 1
+    index_B1D = last_B[:, None, None].expand(-1, 1, hidden_BSD.shape[-1])
+    return hidden_BSD.gather(1, index_B1D).squeeze(1)
+
+
 POSITIVE = ("vocab_size", "hidden_size", "num_layers", "intermediate_size", "max_positions")
+# A file may say anything, and a network is built before its weights are looked for.
+MAX_LAYERS, MAX_SIZE = 1_024, 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +189,14 @@ class LayerSizes(Sizes, Protocol):
     def layer_norm_eps(self) -> float: ...
 
 
+def check_size(field: str, value: float, low: int = 1) -> None:
+    """Raise SettingError for a size that no network has."""
+    check_range(field, value, low, float("inf"))
+    most = MAX_LAYERS if field.endswith("layers") else MAX_SIZE
+    if value > most:
+        raise SettingError(field, value, f"at most {most}")
+
+
 def check_sizes(
     sizes: Sizes,
     activations: Iterable[str],
@@ -187,7 +206,7 @@ def check_sizes(
 ) -> None:
     """Raise SettingError naming the first field that is outside its limits."""
     for name in positive:
-        check_range(name, getattr(sizes, name), 1, float("inf"))
+        check_size(name, getattr(sizes, name))
     check_range("dropout", sizes.dropout, 0.0, 0.9)
     check_choice("activation", sizes.activation, activations)
     if has_own_head_size:
@@ -218,6 +237,11 @@ class PreNormLayer(nn.Module):
             return attended_BSD
 
         return self.around(attend, hidden_BSD)
+
+    def attention_input(self, hidden_BSD: Tensor) -> Tensor:
+        """Keys and values are made of this."""
+        normed_BSD: Tensor = self.attention_norm(hidden_BSD)
+        return normed_BSD
 
     def around(self, attend: Attend, hidden_BSD: Tensor) -> Tensor:
         """The layer around another attention than its own, which is given normalised states."""

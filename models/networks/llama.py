@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.errors import SettingError, check_choice, check_range
-from models.networks.attention import causal_mask
+from models.networks.attention import causal_mask, window_mask
 from models.networks.encoder import INITIAL_STD, initialise
-from models.networks.layers import POSITIVE, Attend, Config, GatedFeedForward
+from models.networks.layers import POSITIVE, Attend, Config, GatedFeedForward, last_of
 from models.networks.ropes import NO_ROPE, Rope, rotated
 
 NormPlacement = Literal["pre", "post", "both"]
@@ -36,6 +36,7 @@ class LlamaConfig(Config):
     """Sizes of a decoder, and what tells one family from another."""
 
     section: ClassVar = "decoder"
+    unnamed: ClassVar = {"is_causal": True}
 
     vocab_size: int
     hidden_size: int
@@ -64,6 +65,9 @@ class LlamaConfig(Config):
     embedding_scale: float = 1.0
     is_tied: bool = True  # the table of word vectors is the output layer too
     dropout: float = 0.0  # of embeddings and of what joins the residual stream
+    # Whether a token sees itself and what came before; else it sees all, and a window is as far
+    # ahead as back: both ways up to window - 1.
+    is_causal: bool = True
 
     def __post_init__(self) -> None:
         for name in (*POSITIVE, "num_heads", "num_kv_heads", "head_size"):
@@ -144,24 +148,34 @@ class LlamaConfig(Config):
 
 
 class GroupedAttentionCore(nn.Module):
-    """Rotation and causal attention of H heads over Hkv: what an exporter replaces."""
+    """Rotation and attention of H heads over Hkv: what an exporter replaces."""
 
     def __init__(self, config: LlamaConfig, layer: int) -> None:
         super().__init__()
         self.scale = config.scale
         self.softcap = config.attention_softcap
         self.window = config.windows[layer]
+        self.is_causal = config.is_causal
         index = config.layer_ropes[layer]
         self.rope = None if index == NO_ROPE else config.ropes[index]
 
-    def forward(self, query_BHSDh: Tensor, key_BHSDh: Tensor, value_BHSDh: Tensor) -> Tensor:
-        """Return [B, H, S, Dh]; keys and values have Hkv heads."""
+    def forward(
+        self,
+        query_BHSDh: Tensor,
+        key_BHSDh: Tensor,
+        value_BHSDh: Tensor,
+        attention_mask_BS: Tensor | None = None,
+    ) -> Tensor:
+        """Return [B, H, S, Dh]; keys and values have Hkv heads.
+
+        The mask is for what sees padding, which comes after all that a causal attention sees.
+        """
         num_tokens = query_BHSDh.shape[-2]
         if self.rope is not None:
             cos_SR, sin_SR = self.rope.tables(num_tokens, query_BHSDh.device)
             query_BHSDh = rotated(query_BHSDh, cos_SR, sin_SR)
             key_BHSDh = rotated(key_BHSDh, cos_SR, sin_SR)
-        if not (self.softcap or self.window):
+        if self.is_causal and not (self.softcap or self.window):
             return F.scaled_dot_product_attention(
                 query_BHSDh,
                 key_BHSDh,
@@ -175,11 +189,22 @@ class GroupedAttentionCore(nn.Module):
         scores = query_BHSDh @ key_BHSDh.transpose(-2, -1) * self.scale
         if self.softcap:
             scores = self.softcap * torch.tanh(scores / self.softcap)
-        visible = causal_mask(num_tokens, scores.device)
-        if self.window:
-            visible = visible & ~visible.tril(-self.window)
+        visible = self._visible(num_tokens, attention_mask_BS, scores.device)
         weights = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
         return weights @ value_BHSDh.repeat_interleave(groups, dim=1)
+
+    def _visible(
+        self, num_tokens: int, attention_mask_BS: Tensor | None, device: torch.device
+    ) -> Tensor:
+        """[S, S], or [B, 1, S, S] where padding is masked; a token always sees itself."""
+        if self.is_causal:
+            visible_SS = causal_mask(num_tokens, device)
+            return visible_SS & ~visible_SS.tril(-self.window) if self.window else visible_SS
+        visible = window_mask(num_tokens, self.window - 1 if self.window else num_tokens, device)
+        if attention_mask_BS is not None:
+            itself_SS = window_mask(num_tokens, 0, device)
+            visible = visible & (attention_mask_BS != 0)[:, None, None, :] | itself_SS
+        return visible
 
 
 class HeadNorm(nn.RMSNorm):
@@ -199,7 +224,8 @@ class HeadNorm(nn.RMSNorm):
     def forward(self, projected: Tensor) -> Tensor:
         if projected.shape[-1] == self.size:
             return super().forward(projected)
-        return super().forward(torch.unflatten(projected, -1, (-1, self.size))).flatten(-2)
+        num_heads = projected.shape[-1] // self.size  # no -1: it would bind the number of tokens
+        return super().forward(torch.unflatten(projected, -1, (num_heads, self.size))).flatten(-2)
 
 
 class GroupedAttention(nn.Module):
@@ -219,13 +245,14 @@ class GroupedAttention(nn.Module):
         self.key_norm = HeadNorm.of(config, key_size)
         self.core: nn.Module = GroupedAttentionCore(config, layer)
 
-    def forward(self, hidden_BSD: Tensor) -> Tensor:
+    def forward(self, hidden_BSD: Tensor, attention_mask_BS: Tensor | None = None) -> Tensor:
         query_BSD, key_BSD = self.query(hidden_BSD), self.key(hidden_BSD)
         if self.query_norm is not None and self.key_norm is not None:
             query_BSD, key_BSD = self.query_norm(query_BSD), self.key_norm(key_BSD)
         query_BHSDh, key_BHSDh = self.heads(query_BSD), self.heads(key_BSD)
         value_BHSDh = self.heads(self.value(hidden_BSD))
-        context_BHSDh: Tensor = self.core(query_BHSDh, key_BHSDh, value_BHSDh)
+        heads_BHSDh = query_BHSDh, key_BHSDh, value_BHSDh
+        context_BHSDh: Tensor = self.core(*heads_BHSDh, attention_mask_BS)
         output_BSD: Tensor = self.output(context_BHSDh.transpose(1, 2).flatten(2))
         return output_BSD
 
@@ -258,8 +285,16 @@ class LlamaLayer(nn.Module):
         self.feed_forward_output_norm = norm("post")
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, hidden_BSD: Tensor) -> Tensor:
-        return self.around(self.attention, hidden_BSD)
+    def forward(self, hidden_BSD: Tensor, attention_mask_BS: Tensor | None = None) -> Tensor:
+        def attend(source_BSD: Tensor) -> Tensor:
+            attended_BSD: Tensor = self.attention(source_BSD, attention_mask_BS)
+            return attended_BSD
+
+        return self.around(attend, hidden_BSD)
+
+    def attention_input(self, hidden_BSD: Tensor) -> Tensor:
+        """Keys and values are made of this."""
+        return hidden_BSD if self.attention_norm is None else self.attention_norm(hidden_BSD)
 
     def around(self, attend: Attend, hidden_BSD: Tensor) -> Tensor:
         """The layer around another attention than its own."""
@@ -276,7 +311,7 @@ class LlamaLayer(nn.Module):
 class Llama(nn.Module):
     """Word vectors, L layers, a norm and an output layer, which may be the word vectors once more.
 
-    Rows are right-padded, so no mask is needed: what pads a row comes after all that is used.
+    Rows are right-padded, so that what pads a row comes after all that causal attention sees.
     """
 
     def __init__(self, config: LlamaConfig) -> None:
@@ -302,13 +337,20 @@ class Llama(nn.Module):
         scale = self.config.embedding_scale
         return vectors if scale == 1.0 else vectors * scale
 
-    def hidden_states(self, input_ids_BS: Tensor) -> Tensor:
-        """[B, S, D], normalised: what the output layer takes."""
+    def hidden_states(
+        self, input_ids_BS: Tensor, attention_mask_BS: Tensor | None = None
+    ) -> Tensor:
+        """[B, S, D], normalised: what the output layer takes; causal attention needs no mask."""
+        mask_BS = None if self.config.is_causal else attention_mask_BS
         hidden_BSD: Tensor = self.dropout(self.embedded(input_ids_BS))
         for layer in self.layers:
-            hidden_BSD = layer(hidden_BSD)
+            hidden_BSD = layer(hidden_BSD, mask_BS)
         normed_BSD: Tensor = self.norm(hidden_BSD)
         return normed_BSD
+
+    def last_states(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> Tensor:
+        """[B, D], normalised: of each row's last token that is no padding."""
+        return last_of(self.hidden_states(input_ids_BS, attention_mask_BS), attention_mask_BS)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] for normalised hidden states [..., D]."""

@@ -29,6 +29,7 @@ from models.networks.layers import (
     GatedFeedForward,
     LearnedPositions,
     SinusoidalPositions,
+    check_size,
     check_sizes,
 )
 from models.networks.relative_positions import RelativePositions
@@ -92,7 +93,7 @@ class TransformerConfig(Config):
     def __post_init__(self) -> None:
         check_sizes(self, ACTIVATIONS, has_own_head_size=self.size_per_head > 0)
         for name in ("num_decoder_layers", "size_per_head"):
-            check_range(name, getattr(self, name), 0, float("inf"))
+            check_size(name, getattr(self, name), 0)
         for name in ("pad_token_id", "start_token_id", "end_token_id"):
             check_range(name, getattr(self, name), 0, self.vocab_size - 1)
         for name in ("first_token_ids", "banned_token_ids"):

@@ -18,16 +18,16 @@ from models.data.corpus import Corpus
 from models.data.masking import UNCHOSEN, Batch, MaskedPairs
 from models.data.sentence_pairs import Pairs, Sentences
 from models.data.word_pieces import SpecialTokens, train_word_pieces
+from models.errors import SettingError
 from models.networks.encoder import Encoder, EncoderConfig
 from models.networks.masked import MaskedLanguageModel, NextSentenceHead
-from models.recipes.bert_settings import BertSettings
+from models.recipes.bert_settings import DEFAULT_CONTEXT, MODERNBERT, BertSettings
+from models.recipes.modernbert import in_modern_form, sized
 from models.recipes.pretrain import Pretraining, digest_of, with_sizes
 from models.training.trainer import Judgement
 
 NUM_SPECIAL = 3  # of a pair: the first token and two separators
 SAMPLE_TOKENS = 64  # of the text that each measurement shows
-
-
 HEAD_SIZE = 64  # of all published sizes
 
 
@@ -168,7 +168,11 @@ def masked_language(
     corpus: Corpus, tokenizer: Tokenizer, config: EncoderConfig, settings: BertSettings
 ) -> MaskedLanguage:
     special = SpecialTokens.of(tokenizer)
-    max_tokens = config.max_positions - NUM_SPECIAL
+    context = settings.context or min(config.max_positions, DEFAULT_CONTEXT)
+    if context > config.max_positions:
+        limit = f"at most what the checkpoint reads, {config.max_positions}"
+        raise SettingError("context", context, limit)
+    max_tokens = context - NUM_SPECIAL
 
     def masked_pairs(documents: tuple[str, ...], seed: str) -> MaskedPairs:
         pairs = Pairs(Sentences.of(documents, tokenizer), max_tokens, seed)
@@ -194,8 +198,11 @@ def with_relation(model: nn.Module) -> nn.Module:
 
 
 def config_of(settings: BertSettings, tokenizer: Tokenizer) -> EncoderConfig:
-    preset = PRESETS[settings.size]()
-    return with_sizes(preset, settings, tokenizer, pad_token_id=SpecialTokens.of(tokenizer).pad)
+    preset, pad = PRESETS[settings.size](), SpecialTokens.of(tokenizer).pad
+    if settings.form != MODERNBERT:
+        return with_sizes(preset, settings, tokenizer, pad_token_id=pad)
+    preset = sized(preset, settings.size)
+    return in_modern_form(with_sizes(preset, settings, tokenizer, pad_token_id=pad))
 
 
 PRETRAINING = Pretraining(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from models.settings import setting
 from models.training.pretrain_settings import OF_SIZE, TransformerSettings
 
+DEFAULT_CONTEXT = 512  # tokens, as in BERT
+MODERNBERT = "modernbert"
 SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 
 
@@ -21,10 +23,19 @@ class BertSettings(TransformerSettings):
         "trains tiny in minutes; larger networks learn less in that time.",
         choices=SIZES,
     )
+    form: str | None = setting(
+        None,
+        "Form of the network. modernbert has rotary positions, gated feed-forward layers, norms "
+        "before a layer's parts, windows in two layers of three, and of base and large the "
+        "published layers; it learns the same of the same texts.",
+        choices=("bert", MODERNBERT),
+        shown="bert",
+    )
     context: int | None = setting(
         None,
         "Number of tokens of a pair of texts, with its three special tokens. By default 64 for "
-        "tiny, which learns more from many short pairs, else 512 as in BERT.",
+        "tiny, which learns more from many short pairs, else 512 as in BERT. Training that begins "
+        "from a checkpoint may have shorter pairs than it reads, at most 512 by default.",
         16,  # in shorter pairs, few texts would have a masked token
         1_000_000,
         shown=OF_SIZE,
@@ -45,7 +56,7 @@ class BertSettings(TransformerSettings):
     masked_fraction: float = setting(
         0.15,
         "Share of tokens to predict; of those 80 % are masked, 10 % are replaced by a random "
-        "token, and 10 % are unchanged. As for BERT.",
+        "token, and 10 % are unchanged. As for BERT; ModernBERT has 0.3.",
         0.01,
         0.5,
     )

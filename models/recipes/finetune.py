@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.batches import tokenize
-from models.data.datasets import D, Splits
+from models.data.datasets import D, Dataset, Splits
 from models.errors import SettingError
 from models.networks.elmo import Elmo, ElmoNetwork
 from models.networks.elmo_tasks import ElmoClassifier
@@ -22,7 +22,10 @@ from models.networks.gpt import GPT
 from models.networks.gpt_classifier import GPTClassifier, ending_texts
 from models.networks.heads import ClassificationHead, SequenceClassifier, TextEmbedder, TextNetwork
 from models.networks.kinds import Task
+from models.networks.lora import learn_factors_alone
 from models.networks.masked import MaskedLanguageModel
+from models.networks.pooling import parts_of
+from models.recipes.lora import adapted_classifier
 from models.training.optimizer import uses_bfloat16
 from models.training.settings import TrainingSettings
 from models.training.state import Progress, RunIdentity, digest_of
@@ -38,6 +41,7 @@ from models.training.supervised import (
 from models.training.trainer import Session, seeded
 
 RATE = 5e-5  # the highest that BERT's authors recommend
+RATE_OF_ADAPTERS = 5e-4
 RATE_OF_FIXED_BODY = 1e-2  # where fresh weights alone learn
 
 
@@ -88,7 +92,7 @@ def finetune_by(
     """
     settings = with_rate(settings, checkpoint)
     with seeded(settings.seed):
-        model, labels = recipe.network(checkpoint, splits.train)
+        model, labels = _network(recipe, checkpoint, splits.train, settings)
         checkpoint = replace(checkpoint, tokenizer=_tokenizer_of(model, checkpoint))
         rows_of = _rows_of(recipe, checkpoint, model, labels, settings)
         criterion = recipe.criterion(labels)
@@ -102,6 +106,7 @@ def finetune_by(
             RunIdentity(settings.to_dict(), checkpoint.origin, digest_of(splits)),
             session or Session(),
             frozen=model.body if settings.freeze_encoder or model.has_fixed_body else None,
+            narrow=partial(learn_factors_alone, model.body) if settings.lora else lambda: None,
         )
         evaluations = {"validation": criterion.judge(model, objective.validation)}
     if splits.test is not None:
@@ -114,8 +119,21 @@ def finetune_by(
         max_tokens=checkpoint.max_tokens,
         origin=f"{checkpoint.origin}, fine-tuned on {splits.train.name}",
         metrics=metrics_of(evaluations),
+        source=checkpoint.source,
     )
     return Finetuned(tuned, evaluations, progress, uses_bfloat16(settings.precision))
+
+
+def _network(
+    recipe: Recipe[D, R, J], checkpoint: Checkpoint, data: D, settings: TrainingSettings
+) -> tuple[TextNetwork, tuple[str, ...]]:
+    """The network that learns, and its labels; with adapters a classifier's alone has them."""
+    if not settings.lora:
+        return recipe.network(checkpoint, data)
+    if recipe.task != "text-classification":
+        raise SettingError("lora", True, f"left out: {recipe.task} has no adapters yet")
+    assert isinstance(data, Dataset), "texts with labels are classified"
+    return adapted_classifier(checkpoint, data.labels(), settings)
 
 
 def classifier_from(
@@ -130,7 +148,10 @@ def classifier_from(
     model = checkpoint.model
     is_known = set(labels) == set(checkpoint.labels)
     if isinstance(model, SequenceClassifier | GPTClassifier | ElmoClassifier) and is_known:
-        return copy.deepcopy(model), checkpoint.labels
+        model = copy.deepcopy(model)
+        if isinstance(model, SequenceClassifier):
+            model.head.score_function = ""  # what is trained here is the task's own
+        return model, checkpoint.labels
     if isinstance(model, GPT | GPTClassifier):
         gpt = model if isinstance(model, GPT) else model.gpt
         return GPTClassifier(copy.deepcopy(gpt), len(labels)), labels
@@ -141,7 +162,7 @@ def classifier_from(
     if isinstance(model, SequenceClassifier):
         pooling = model.head.pooling
     elif isinstance(model, TextEmbedder):
-        pooling = model.pooling
+        pooling = parts_of(model.pooling)[0]
     config = model.config
     head = ClassificationHead(
         config.hidden_size, len(labels), "tanh", dropout=config.dropout, pooling=pooling
@@ -160,6 +181,8 @@ def with_rate(settings: TrainingSettings, checkpoint: Checkpoint) -> TrainingSet
     """The settings; a learning rate that is not given is the one that suits the network."""
     if settings.learning_rate is not None:
         return settings
+    if settings.lora:
+        return replace(settings, learning_rate=RATE_OF_ADAPTERS)
     has_fixed_body = isinstance(checkpoint.model, Elmo | ElmoNetwork)
     return replace(settings, learning_rate=RATE_OF_FIXED_BODY if has_fixed_body else RATE)
 

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from models.data.byte_pairs import end_of_text_id, token_stream, train_tokenizer
 from models.data.corpus import Corpus
+from models.data.tokenizer import END_OF_TEXT
 from models.data.windows import TrainingWindows, validation_windows
 from models.networks.gpt import GPT, GPTConfig, generate
 from models.networks.llama import Llama, LlamaConfig
@@ -113,14 +114,15 @@ class NextToken:
 def next_token(
     corpus: Corpus, tokenizer: Tokenizer, config: GPTConfig | LlamaConfig, settings: DecoderSettings
 ) -> NextToken:
-    train = token_stream(corpus.train, tokenizer)
+    end = end_of(config, tokenizer)
+    train = token_stream(corpus.train, tokenizer, end)
     return NextToken(
         TrainingWindows(train, config.max_positions, settings.seed),
         HeldOut(
-            token_stream(corpus.validation, tokenizer),
+            token_stream(corpus.validation, tokenizer, end),
             sum(len(document.encode()) for document in corpus.validation),
         ),
-        sampler(tokenizer, settings),
+        sampler(tokenizer, settings, end),
         settings.validation_windows,
     )
 
@@ -130,10 +132,23 @@ def config_of(settings: GPTSettings, tokenizer: Tokenizer) -> GPTConfig:
     return with_sizes(preset, settings, tokenizer, eos_token_id=end_of_text_id(tokenizer))
 
 
-def sampler(tokenizer: Tokenizer, settings: DecoderSettings) -> Callable[[Decoder], str]:
+def end_of(config: GPTConfig | LlamaConfig, tokenizer: Tokenizer) -> int:
+    """The token that parts documents: the tokenizer's own, else what an imported model stops at.
+
+    Raises CheckpointError where there is none.
+    """
+    stops = config.eos_token_ids if isinstance(config, LlamaConfig) else (config.eos_token_id,)
+    if tokenizer.token_to_id(END_OF_TEXT) is None and stops:
+        return stops[0]
+    return end_of_text_id(tokenizer)
+
+
+def sampler(
+    tokenizer: Tokenizer, settings: DecoderSettings, end: int | None = None
+) -> Callable[[Decoder], str]:
     """Continue the prompt, each time with the same random numbers: samples can be compared."""
     prompt = tokenizer.encode(settings.prompt, add_special_tokens=False).ids
-    start = prompt or [end_of_text_id(tokenizer)]
+    start = prompt or [end_of_text_id(tokenizer) if end is None else end]
 
     def sample(model: Decoder) -> str:
         if not settings.sample_tokens:

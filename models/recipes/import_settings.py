@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from models.choices import EMBEDDING_LAYERS, POOLINGS
 from models.settings import Settings, setting
 
-IMPORT_TASKS = ("auto", "text-classification", "embedding", "fill-mask", "text-generation")
+ONE_OUTPUT_TASKS = ("text-classification", "pair-scoring")  # which a head with one output may have
+IMPORT_TASKS = ("auto", *ONE_OUTPUT_TASKS, "embedding", "fill-mask", "text-generation")
 AS_DECLARED = "as declared"
 
 
@@ -16,7 +17,8 @@ class ImportSettings(Settings):
     task: str = setting(
         "auto",
         "Task of the model. Auto takes the task that the checkpoint was trained for; an encoder "
-        "without a head becomes an embedder.",
+        "without a head becomes an embedder. A head with one output scores pairs; where its folder "
+        "says regression and no cross-encoder, it classifies texts, with one label.",
         choices=IMPORT_TASKS,
     )
     pooling: str | None = setting(
@@ -39,6 +41,19 @@ class ImportSettings(Settings):
         "else not.",
         shown=AS_DECLARED,
     )
+    layer_norm: bool | None = setting(
+        None,
+        "Embedders: apply a layer norm without weights to every embedding before it is scaled and "
+        "cut, as the card of nomic-embed-text-v1.5 does, which no file of its folder declares.",
+        shown="no",
+    )
+    dimensions: str | None = setting(
+        None,
+        "Embedders: the numbers of values that vectors may be cut to, e.g. 512,256, of a model "
+        "that was trained for shorter vectors (Matryoshka). By default what config.json has in "
+        "matryoshka_dimensions.",
+        shown=AS_DECLARED,
+    )
     context: int | None = setting(
         None,
         "Decoders: the longest prompt and output together, in tokens; encoder-decoders: the "
@@ -47,6 +62,25 @@ class ImportSettings(Settings):
         "longer texts need other positions throughout.",
         low=1,
         shown=AS_DECLARED,
+    )
+    yes_no: str | None = setting(
+        None,
+        "Decoders that judge pairs by a word, as Qwen3-Reranker: the words for a match and for "
+        "none, with a comma between. The score is the probability of the first among the two; of "
+        "one word alone its logit.",
+        shown="none",
+    )
+    pair_template: str | None = setting(
+        None,
+        "Decoders that score pairs: a file with the text that query and document are put into, in "
+        "place of {query} and {document}, special tokens included.",
+        shown="none",
+    )
+    adapter: str | None = setting(
+        None,
+        "LoRA adapter of PEFT to add to the weights: a folder with adapter_config.json and "
+        "adapter_model.safetensors, which is of this checkpoint.",
+        shown="none",
     )
     origin: str | None = setting(
         None,

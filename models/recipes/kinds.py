@@ -25,6 +25,7 @@ class PretrainKind:
     settings: type[PretrainSettings]
     module: str
     network: str  # what comes of it, by its name in models/networks/kinds.py
+    shortens: bool = False  # whether it may learn from shorter texts than a checkpoint reads
 
     def load(self) -> "Pretraining":
         """Imports PyTorch."""
@@ -49,6 +50,7 @@ PRETRAIN_KINDS = (
         BertSettings,
         "models.recipes.bert",
         "encoder-masked-words",
+        shortens=True,
     ),
     PretrainKind(
         "elmo",

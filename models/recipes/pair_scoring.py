@@ -139,7 +139,9 @@ def scorer_from(checkpoint: Checkpoint, _: ScoredPairs) -> tuple[PairScorer, tup
     Raises CheckpointError for a checkpoint of anything but an encoder.
     """
     if isinstance(checkpoint.model, PairScorer):
-        return copy.deepcopy(checkpoint.model), ()
+        scorer = copy.deepcopy(checkpoint.model)
+        scorer.head.score_function = ""  # the loss is that of the sigmoid
+        return scorer, ()
     assert checkpoint.encoder_model is not None, "it raises for other networks"
     classifier, _labels = classifier_from(checkpoint, ("score",))
     assert isinstance(classifier, SequenceClassifier), "the network is an encoder's"

@@ -15,11 +15,17 @@ from torch import Tensor, nn
 
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.corpus import Corpus
+from models.errors import SettingError
 from models.networks.encoder import EncoderConfig
 from models.networks.gpt import GPTConfig
 from models.networks.kinds import kind_of
+from models.recipes.lora import adapted_decoder
 from models.training.optimizer import build_optimizer, cosine_rate_at, uses_bfloat16
-from models.training.pretrain_settings import PretrainSettings, TransformerSettings
+from models.training.pretrain_settings import (
+    DecoderSettings,
+    PretrainSettings,
+    TransformerSettings,
+)
 from models.training.state import FRESH, Progress, RunIdentity
 from models.training.trainer import Judgement, Schedule, Session, Trainer, seeded
 
@@ -125,6 +131,11 @@ def pretrain(
             model = pretraining.build(config, tokenizer)
         else:
             model = pretraining.completed(copy.deepcopy(start.model))
+        if isinstance(settings, DecoderSettings) and settings.lora:
+            if start is None:
+                limit = "left out without --from: an adapter is of a base that knows something"
+                raise SettingError("lora", True, limit)
+            adapted_decoder(model, start.source, settings)
         optimizer = build_optimizer(model, settings, (settings.beta1, settings.beta2))
         trainer = Trainer(
             model, optimizer, WindowObjective(objective, settings), schedule, identity
@@ -141,6 +152,7 @@ def pretrain(
         max_tokens=config.max_positions,
         origin=f"{start.origin}, then {trained_on}" if start else trained_on,
         metrics={f"validation_{name}": value for name, value in best.figures.items()},
+        source=start.source if start else {},
     )
     return Pretrained(checkpoint, progress, objective, schedule.bfloat16)
 

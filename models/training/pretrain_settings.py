@@ -7,6 +7,7 @@ all kinds of model have in common is `PretrainSettings`; each kind adds its own,
 from dataclasses import dataclass
 
 from models.settings import Settings, setting
+from models.training.lora_settings import LoraSettings
 from models.training.settings import BFLOAT16, MAX_SEED, PRECISIONS
 
 OF_SIZE = "the size's"
@@ -134,7 +135,7 @@ class TransformerSettings(PretrainSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecoderSettings(TransformerSettings):
+class DecoderSettings(TransformerSettings, LoraSettings):
     """Further settings of decoders, which learn to continue text."""
 
     steps: int = setting(

@@ -5,7 +5,9 @@ Knows nothing about PyTorch: the command line makes its flags of these fields wi
 
 from dataclasses import dataclass
 
-from models.settings import Settings, setting
+from models.errors import SettingError
+from models.settings import setting
+from models.training.lora_settings import LoraSettings
 
 PRECISIONS = ("auto", "on", "off")
 BFLOAT16 = (
@@ -23,7 +25,7 @@ MAX_SEED = 2**63 - 1  # torch.manual_seed takes no more
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingSettings(Settings):
+class TrainingSettings(LoraSettings):
     """How a checkpoint is fine-tuned.
 
     A learning rate of None follows from the network, and is filled in before use
@@ -59,11 +61,12 @@ class TrainingSettings(Settings):
     learning_rate: float = setting(
         None,
         "Highest learning rate, reached after the warm-up. 5e-5, the highest that BERT's "
-        "authors recommend: the epochs are few. 1e-2 on an ELMo, of which a task learns only the "
-        "mix of the layers and a head. With --freeze-encoder try 1e-3.",
+        "authors recommend: the epochs are few. 5e-4 with --lora, whose factors begin at zero. "
+        "1e-2 on an ELMo, of which a task learns only the mix of the layers and a head. With "
+        "--freeze-encoder try 1e-3.",
         1e-8,
         1.0,
-        shown="5e-5, on an ELMo 1e-2",
+        shown="5e-5, with --lora 5e-4, on an ELMo 1e-2",
     )
     warmup_fraction: float = setting(
         0.1,
@@ -115,3 +118,8 @@ class TrainingSettings(Settings):
         0,
         MAX_SEED,
     )
+
+    def __post_init__(self) -> None:
+        LoraSettings.__post_init__(self)
+        if self.lora and self.freeze_encoder:
+            raise SettingError("freeze_encoder", True, "left out with --lora, which freezes it")

@@ -109,7 +109,8 @@ class RunIdentity:
         differing = [
             f"{name} {stored.get(name)!r} and not {value!r}"
             for name, value in self.settings.items()
-            if stored.get(name) != value
+            # A setting that is newer than the state is off in it.
+            if stored.get(name) != value and (name in stored or value)
         ]
         if other["origin"] != self.origin:
             differing.append(f"the checkpoint {other['origin']!r} and not {self.origin!r}")

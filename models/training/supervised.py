@@ -86,9 +86,14 @@ def train_rows(
     identity: RunIdentity,
     session: Session,
     frozen: nn.Module | None = None,
+    narrow: Callable[[], None] = lambda: None,
 ) -> Progress:
-    """Train all but the `frozen` part of the model, in place."""
+    """Train all but the `frozen` part of the model, in place.
+
+    `narrow` may take further weights out of learning.
+    """
     model.requires_grad_(True)
+    narrow()
     if frozen is not None:
         frozen.requires_grad_(False)
     steps_per_epoch = objective.order.per_epoch

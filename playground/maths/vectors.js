@@ -14,8 +14,8 @@ export const cosine = (a, b) => dot(a, b) / (norm(a) * norm(b) || Infinity);
 /** @param {number[][]} vectors of one length @returns {number[]} */
 export const mean = (vectors) => vectors[0].map((_, index) => sum(vectors.map((vector) => vector[index])) / vectors.length);
 
-/** Each vector with each. @param {number[][]} vectors @param {(a: number[], b: number[]) => number} [measure] @returns {number[][]} */
-export const matrix = (vectors, measure = cosine) => vectors.map((a) => vectors.map((b) => measure(a, b)));
+/** Each vector with each, or with each of others. @param {number[][]} vectors @param {(a: number[], b: number[]) => number} [measure] @param {number[][]} [others] @returns {number[][]} */
+export const matrix = (vectors, measure = cosine, others = vectors) => vectors.map((a) => others.map((b) => measure(a, b)));
 
 /**
  * An order in which like rows are neighbours: the two groups that are most alike on average become one, turned so that their likest ends meet.

@@ -289,12 +289,12 @@ export class Screen {
 
   /** Says what would fill the screen, and starts it once it is there. */
   #wait(build) {
-    const command = `attendant demo ${this.entry.demo} --keep`;
+    const { demo, commands: command = `attendant demo ${demo} --keep` } = this.entry;
     this.drawer.hidden = true;
     this.body.className = "empty-state";
     if (!models.isKnown) fill(this.body, h("p", null, "The server has not given its list of models."), h("div", null, h("button", { onclick: () => models.refresh().catch((error) => announce(error.message)) }, "Try again")));
     else fill(this.body, h("p", null, `No model for this screen is served. It needs ${this.entry.needs}.`),
-      h("p", null, "This command trains a small one and puts it into the repository of this server:"), h("div", { class: "row" }, h("pre", { class: "code" }, command), copyButton(() => command)),
+      h("p", null, demo ? "This command trains a small one and puts it into the repository of this server:" : "These commands put one from a folder of Hugging Face's form, or a hub id, into the repository:"), h("div", { class: "row" }, h("pre", { class: "code" }, command), copyButton(() => command)),
       h("p", { class: "soft" }, "The screen opens when the model is there."));
     const wasKnown = models.isKnown, again = () => {
       if (!this.element.isConnected) return models.removeEventListener("change", again);

@@ -7,16 +7,16 @@ import { copyButton, download, fill, h, newId, roving } from "./h.js";
 
 /**
  * Bars with a label and a value: a list, so that it reads without the picture.
- * @param {{label: string, value: number, text?: string, isSecond?: boolean, isOn?: boolean, title?: string}[]} rows
- * @param {{most?: number, onpick?: (row: any, index: number) => void, label?: string, isToken?: boolean}} [options] `most` is the value of a whole bar
+ * @param {{label: string, value: number, text?: string, isSecond?: boolean, isOn?: boolean, isOpen?: boolean, title?: string}[]} rows `isOpen`: whether all of a long label is shown
+ * @param {{most?: number, least?: number, onpick?: (row: any, index: number) => void, label?: string, isToken?: boolean, isLong?: boolean}} [options] the values of the ends; a bar begins at 0. `isLong`: labels are whole sentences
  */
-export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.value)), onpick, label, isToken } = {}) {
-  const list = h("ul", { class: "bars", "aria-label": label });
+export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.value)), least = 0, onpick, label, isToken, isLong } = {}) {
+  const list = h("ul", { class: `bars${isLong ? " long-labels" : ""}`, "aria-label": label }), place = (value) => Math.min(Math.max((value - least) / (most - least), 0) || 0, 1), zero = place(0);
   rows.forEach((row, index) => {
-    const share = Math.min(Math.max(row.value / most, 0) || 0, 1);
-    const cells = [h("span", { class: "label", title: row.title }, visible(row.label, isToken)), h("span", { class: "track" }, h("span", { class: "fill", style: { "--share": share } })),
+    const end = place(row.value);
+    const cells = [h("span", { class: "label", title: row.title }, visible(row.label, isToken)), h("span", { class: "track" }, h("span", { class: "fill", style: { "--share": Math.abs(end - zero), "--from": Math.min(end, zero) } })),
       h("span", { class: "value" }, row.text ?? percent(row.value))];
-    list.append(h("li", { class: `${row.isSecond ? "second" : ""}${row.isOn ? " on" : ""}` }, onpick ? h("button", { onclick: () => onpick(row, index) }, cells) : cells));
+    list.append(h("li", { class: `${row.isSecond ? "second" : ""}${row.isOn ? " on" : ""}` }, onpick ? h("button", { onclick: () => onpick(row, index), "aria-expanded": row.isOpen === undefined ? null : String(row.isOpen) }, cells) : cells));
   });
   if (onpick) roving(list, () => [...list.querySelectorAll("button")]);
   return list;

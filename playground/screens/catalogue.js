@@ -4,7 +4,7 @@
  * @typedef {Object} Entry
  * @property {string} id its name in addresses, and with _ for - that of its file @property {string} title @property {string} group
  * @property {string[]} tasks of its models; none: it needs no model @property {(model: any) => boolean} [fits]
- * @property {string} [needs] its kind of model in words @property {string} [demo] the demo that makes one
+ * @property {string} [needs] its kind of model in words @property {string} [demo] the demo that makes one @property {string} [commands] what makes one where no demo does
  */
 
 /** @type {Entry[]} */
@@ -19,6 +19,7 @@ export const CATALOGUE = [
   { id: "classify", title: "Classify", group: "Understanding", tasks: ["text-classification"], needs: "a text classifier", demo: "bert" },
   { id: "entities", title: "Entities", group: "Understanding", tasks: ["token-classification"], needs: "a token classifier", demo: "entities" },
   { id: "answers", title: "Answers", group: "Understanding", tasks: ["question-answering"], needs: "a model for question answering", demo: "answers" },
+  { id: "rerank", title: "Rerank", group: "Understanding", tasks: ["pair-scoring"], needs: "a model that scores pairs", commands: "attendant import FOLDER checkpoints/reranker\nattendant export checkpoints/reranker --name reranker" },
   { id: "similarity", title: "Similarity", group: "Vectors", tasks: ["embedding", "pair-scoring", "features"], needs: "an embedder", demo: "words" },
   { id: "images", title: "Images", group: "Images", tasks: ["image-classification", "image-attention"], needs: "an image classifier", demo: "digits" },
   { id: "models", title: "Models", group: "Server", tasks: [] },

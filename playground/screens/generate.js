@@ -9,6 +9,7 @@ import { COLOURS, branchList, generationSettings, tokenItem, tokenPanel } from "
 
 const MOST = 200; // views that Undo goes back through, and branches that are listed
 const NO_CHAT = { value: [], isChat: false, before: () => null, update() {} };
+const NO_FORM = { fields: () => ({}), free() {}, follow() {}, update() {}, verdict: () => "" };
 const NOTHING = Object.freeze({ prompt: "", parent: null, keep: 0, lanes: [] });
 
 /** The screen: what is shown is a view, `{prompt, messages, parent, keep, picked, lanes}`, whose lanes are branches that were generated together. */
@@ -19,10 +20,12 @@ class Generation {
   #plan = null; // what the next run does in place of what its button says
   #pinned = null;
   #chat = NO_CHAT; // until a model has a chat template
+  #form = NO_FORM; // until a model can be held to one
   #above = h("div", { class: "stack", hidden: true });
   #columns = h("div", { class: "lanes" });
   #crumbs = h("nav", { "aria-label": "Branches", class: "small" });
   #legend = h("p", { class: "small soft" });
+  #verdict = h("div", { role: "status" });
   #text = outputBox({ onchange: () => this.#update() });
 
   /** @param {import("../parts/screen.js").Screen} screen */
@@ -35,13 +38,16 @@ class Generation {
     screen.action((context) => this.#run(context), { label: "Generate" });
     this.#addButtons();
     this.colour = screen.choice("colour", { label: "Colour", options: Object.keys(COLOURS).map((key) => [key, key[0].toUpperCase() + key.slice(1)]), value: "probability", onchange: () => this.#render() });
-    screen.input.append(this.#legend, this.#columns, this.#crumbs);
+    screen.input.append(this.#legend, this.#verdict, this.#columns, this.#crumbs);
     this.settings = generationSettings(screen, () => this.#update());
     this.panel = tokenPanel((parent, keep, picked) => this.#start({ parent, keep, picked }));
     this.panel.element.addEventListener("keydown", (event) => event.key === "Escape" && this.#pinned?.element.focus());
     screen.result.append(this.panel.element, this.settings.element);
     screen.onmodel = (model) => this.#choose(model);
-    screen.onstart = () => this.#chat.update(); // the permalink may say that it is a chat
+    screen.onstart = () => { // what the permalink says
+      this.#chat.update();
+      this.#form.update();
+    };
     this.#render();
   }
 
@@ -63,6 +69,11 @@ class Generation {
       this.#above.hidden = false;
     }
     this.#chat.update();
+    if (model.grammar_kinds?.length && this.#form === NO_FORM) {
+      const { outputForm } = await import("../parts/output_form.js");
+      this.#form = outputForm(this.#screen, this.settings.form);
+    }
+    this.#form.follow(model);
   }
 
   get #view() { return this.#history.now; }
@@ -126,7 +137,7 @@ class Generation {
   async #run({ call, stream }) {
     const { parent, keep, picked } = this.#plan ?? (this.#hasOne && !this.#isStale ? { parent: this.#current, keep: kept(this.#current).length } : NOTHING);
     this.#plan = null;
-    const sides = this.settings.requests(), prompt = parent?.prompt ?? this.#text.value, before = parent ? parent.before : this.#chat.before(prompt), messages = this.#chat.value;
+    const sides = this.settings.requests(this.#form.fields()), prompt = parent?.prompt ?? this.#text.value, before = parent ? parent.before : this.#chat.before(prompt), messages = this.#chat.value;
     this.#screen.changed(); // the seed
     for (const side of sides) side.lanes = Array.from({ length: side.settings.n }, () => ({ parent, keep, tokens: picked ? [picked] : [], prompt, before, messages, model: side.model, settings: side.settings, text: picked ? branches.spelled(picked.bytes) : "", finish: "", decoder: new TextDecoder() }));
     const running = { prompt, messages, parent, keep, picked, lanes: sides.flatMap((side) => side.lanes) };
@@ -153,7 +164,7 @@ class Generation {
   async #generate(side, call, stream) {
     const started = performance.now();
     let count = 0, sentence = "";
-    for await (const event of stream("api/Generate", await requestOf(side, call, this.#chat))) {
+    for await (const event of stream("api/Generate", await requestOf(side, call, this.#chat, this.#form))) {
       const index = event.sample_index ?? 0, lane = side.lanes[index];
       for (const each of event.logprobs ?? []) {
         const token = branches.tokenOf(each);
@@ -177,6 +188,7 @@ class Generation {
     this.#text.show(this.#hasOne ? this.#row(lanes[0], 0, "Output") : parent ? this.#row(before, 0, "Output before the samples") : null);
     fill(this.#columns, this.#hasOne ? null : lanes.map((lane) => this.#column(lane, lanes)));
     this.#columns.hidden = this.#hasOne || !lanes.length;
+    fill(this.#verdict, this.#hasOne && this.#verdictOf(lanes[0]));
     const open = (branch) => this.#push({ ...branch, picked: branch.tokens.find((token) => token.isPicked), lanes: [branch] });
     fill(this.#crumbs, this.#all.length > 1 ? branchList(this.#all, this.#current, this.#crumbs.querySelector("details")?.open ?? false, open) : null);
     this.#inspect((this.#pinned = null));
@@ -184,10 +196,16 @@ class Generation {
     if (at) this.#current?.row.children[at]?.focus();
   }
 
+  /** Whether an output that has ended has the form that it was held to. */
+  #verdictOf(lane) {
+    const words = lane.finish && this.#form.verdict(lane.settings, kept(lane).map((token) => token.text).join(""), lane.finish === "FINISH_REASON_LENGTH");
+    return words ? h("p", { class: "small soft" }, words) : null;
+  }
+
   #column(lane, lanes) {
     const name = title(lane, lanes), [first] = lanes, others = this.settings.isCompared && lane !== first ? branches.written(first).slice(first.keep).map((token) => token.text) : null;
     const head = h("div", { class: "row spread" }, h("h2", null, name), button("Keep this", () => this.#push({ ...this.#view, lanes: [lane] })));
-    return h("section", { class: "panel stack", "aria-label": name }, head, this.#row(lane, lane.keep, name, others));
+    return h("section", { class: "panel stack", "aria-label": name }, head, this.#row(lane, lane.keep, name, others), this.#verdictOf(lane));
   }
 
   /** The row of a branch's tokens from `start` on; what is not in `others` is marked. */
@@ -217,8 +235,9 @@ const button = (words, onclick) => h("button", { onclick }, words);
 const kept = (branch) => branches.written(branch).filter((token) => !token.isCut);
 
 /** The call that fills a side's lanes: by token ids where tokens go before, by text where these are another model's. */
-async function requestOf({ model, settings, lanes: [first] }, call, chat) {
+async function requestOf({ model, settings, lanes: [first] }, call, chat, form) {
   const { prompt, before } = first, tokens = branches.path(first), body = { model, sampling_params: { ...settings } };
+  if (tokens.length) form.free(body.sampling_params); // which would begin anew behind them
   if (first.parent?.finish === "FINISH_REASON_STOP") body.sampling_params.min_tokens = 1; // else it ends again at once
   if (!tokens.length) return { ...body, ...(before ? { conversation: { messages: before } } : { text: prompt }) };
   if (!before && branches.lineage(first).some((each) => each.model !== model)) return { ...body, text: prompt + branches.texts(tokens).join("") };

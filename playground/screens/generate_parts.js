@@ -21,7 +21,7 @@ export function tokenItem(token, colour, differs) {
   return { text: token.text.replaceAll("\n", "↵\n"), shade: Math.min(1, shade), isWarm: colour !== "entropy", title: words.filter(Boolean).join(", ") };
 }
 
-/** Settings, and a second set to compare with. `requests()` gives model and `sampling_params` of each side. @param {import("../parts/screen.js").Screen} screen @param {() => void} onchange */
+/** Settings, and a second set to compare with. `requests(form)` gives model and `sampling_params` of each side. @param {import("../parts/screen.js").Screen} screen @param {() => void} onchange */
 export function generationSettings(screen, onchange) {
   const element = h("section", { class: "panel stack", "aria-label": "Settings" }, h("h2", null, "Settings")), more = h("div", { class: "compact" }), second = h("div", { class: "stack" });
   const sampling = samplingControls(screen, element, { first: { temperature: 0.8 } });
@@ -31,10 +31,11 @@ export function generationSettings(screen, onchange) {
   const stop = screen.text("stop", { label: "Stop texts, one in a line; \\n is a line break", rows: 2, into: element });
   const compared = screen.toggle("compare", { label: "Compare with another model or other settings", into: element, onchange });
   const other = screen.choice("other_model", { label: "Second model", options: [], isMenu: true, into: second, param: "" }), otherSampling = samplingControls(screen, second, { prefix: "other_", first: { temperature: 0 } });
-  element.append(second);
+  const form = h("div", { class: "stack" });
+  element.append(second, form);
   let isReplayed = !!screen.given.run; // a permalink has the seed that it was made with
   return {
-    element,
+    element, form,
     get isCompared() { return compared.value; },
     update() { second.hidden = !compared.value; },
     onmodel() {
@@ -44,11 +45,12 @@ export function generationSettings(screen, onchange) {
       other.initial = screen.model.name;
       other.value = names.includes(chosen) ? chosen : other.initial;
     },
-    requests() {
+    /** @param {Object} form more of `sampling_params` */
+    requests(form) {
       if (!isKept.value && !isReplayed) seed.value = Math.floor(Math.random() * 2 ** 31);
       isReplayed = false;
       const common = { max_tokens: length.value, stop: stop.value.split("\n").filter(Boolean).map((each) => each.replaceAll("\\n", "\n")), logprobs: LIKELIEST, seed: seed.value, fit_max_tokens: true };
-      const side = (model, { values }) => ({ model, settings: { ...values, ...common, n: values.temperature === 0 ? 1 : +samples.value } });
+      const side = (model, { values }) => ({ model, settings: { ...values, ...common, ...form, n: values.temperature === 0 ? 1 : +samples.value } });
       return [side(screen.model.name, sampling), ...(compared.value ? [side(other.value, otherSampling)] : [])];
     },
   };

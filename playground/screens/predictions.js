@@ -29,7 +29,8 @@ async function maskOf(name, signal) {
 const change = {
   async "text-classification"(name, before, after, _, call) {
     const { results } = await call("api/Classify", { texts: [before, after], all_scores: true }), [was, is] = results.map(({ labels }) => Object.fromEntries(labels.map(({ label, score }) => [label, score])));
-    return table(["Label", "Before", "Masked", "Change"], Object.keys(was).map((label) => [label, percent(was[label]), percent(is[label]), fixed(100 * (is[label] - was[label]), 2)]), { caption: `Labels of ${name}` });
+    const isNumber = models.list.find((each) => each.name === name).score_function === "identity", format = isNumber ? fixed : percent;
+    return table(["Label", "Before", "Masked", "Change"], Object.keys(was).map((label) => [label, format(was[label]), format(is[label]), fixed((isNumber ? 1 : 100) * (is[label] - was[label]), isNumber ? 3 : 2)]), { caption: `Labels of ${name}` });
   },
   async "fill-mask"(name, _, after, token, call) {
     const { results } = await call("api/FillMask", { texts: [after] }), { fills } = results[0].masks[0];

@@ -21,18 +21,24 @@ export default function build(screen) {
   const parts = Object.fromEntries(["texts", "analogy", "context"].map((name) => [name, h("div", { class: "stack" })]));
   screen.input.append(...Object.values(parts));
   const measure = screen.choice("measure", { label: "Measure", options: [["cosine", "Cosine"], ["dot", "Dot product"]], into: parts.texts });
+  const options = h("div", { class: "stack", hidden: true });
+  parts.texts.append(options);
   const isOrdered = screen.toggle("order", { label: "Put like texts side by side", into: parts.texts });
   const others = { analogy: analogy(screen, parts.analogy), context: inContext(screen, parts.context) };
-  let draw = null, view = 0;
+  let draw = null, view = 0, embedder = null;
 
   const kind = () => (screen.model.task === "features" ? "context" : screen.model.has_words ? mode.value : "texts");
   const arrange = () => {
     mode.element.hidden = !screen.model.has_words;
     texts.element.hidden = line.element.hidden = kind() === "analogy";
-    measure.element.hidden = screen.model.task !== "embedding";
+    embedder?.update();
+    measure.element.hidden = screen.model.task !== "embedding" || embedder?.isLate;
     for (const name in parts) parts[name].hidden = name !== kind();
   };
-  screen.onmodel = (model) => {
+  screen.onmodel = async (model) => {
+    options.hidden = model.task !== "embedding" || (!model.prompts.length && !model.dimensions.length && String(model.embedding_kinds) === "dense");
+    if (!options.hidden) embedder ??= (await import("../parts/embedding_options.js")).embeddingOptions(screen, options);
+    embedder?.follow(model);
     const ofTexts = [...(model.examples?.length > 1 ? [["Examples of the model", ...model.examples.map(({ text }) => text)]] : []), ...(model.has_words ? [] : TEXTS)];
     screen.presets = model.task === "features" ? others.context.presets : [...ofTexts.map(([title, ...lines]) => ({ title, values: { mode: "texts", texts: lines.join("\n") } })), ...(model.has_words ? others.analogy.presets : [])];
     draw = null;
@@ -53,17 +59,18 @@ export default function build(screen) {
     if (kind() !== "texts") draw = await others[kind()].run(tools, lines, line);
     else if (model.task === "pair-scoring") {
       const results = await inParts({ texts: lines.flatMap((text) => lines.map(() => text)), text_pairs: lines.flatMap(() => lines) }, (part) => call("api/ScorePairs", { model: model.name, ...part }));
-      draw = () => show(lines, null, lines.map((_, row) => results.slice(row * lines.length, (row + 1) * lines.length).map(({ score }) => score)));
+      draw = () => show(lines, null, lines.map((_, row) => results.slice(row * lines.length, (row + 1) * lines.length).map(({ score }) => score)), model.score_function === "identity");
     } else {
-      const vectors = (await inParts({ texts: lines }, (part) => call("api/Embed", { model: model.name, ...part }))).map(({ values }) => values);
-      draw = () => show(lines, vectors, matrix(vectors, measure.value === "dot" ? dot : cosine));
+      const embed = (fields) => inParts({ texts: lines }, (part) => call("api/Embed", { model: model.name, ...fields, ...part }));
+      const { columns, rows = columns, alike, detail } = embedder ? await embedder.run(embed) : { columns: (await embed()).map(({ values }) => values) };
+      draw = () => show(lines, alike ? null : columns, matrix(rows, alike ?? (measure.value === "dot" ? dot : cosine), columns), true, detail);
     }
     draw();
   });
 
-  /** @param {string[]} all @param {number[][]|null} vectors @param {number[][]} alike */
-  function show(all, vectors, alike) {
-    const at = Math.min(line.value, all.length) - 1, most = vectors && measure.value === "dot" ? undefined : 1, format = vectors ? fixed : percent;
+  /** @param {string[]} all @param {number[][]|null} vectors @param {number[][]} alike numbers, or else probabilities @param {(index: number) => HTMLElement[]} [detail] a text's own vector */
+  function show(all, vectors, alike, isNumber, detail = (index) => stripe(vectors[index])) {
+    const at = Math.min(line.value, all.length) - 1, most = isNumber && (!vectors || measure.value === "dot") ? undefined : 1, format = isNumber ? fixed : percent;
     const order = isOrdered.value && all.length <= MOST_ORDERED ? clustered(alike) : [...all.keys()];
     const pick = (index) => {
       line.value = index + 1;
@@ -75,9 +82,9 @@ export default function build(screen) {
     const summary = [same.length && `Line ${at + 1} stands again as line ${same.join(", ")}.`, next && `The likest${same.length ? " other text" : ""} to line ${at + 1} is line ${next.index + 1}, ${next.text}.`].filter(Boolean).join(" ");
     const panel = (label, ...children) => ({ label, panel: h("div", { class: "stack" }, children) });
     const pages = [
-      panel("Heat map", heatMap({ label: "How alike the texts are", values: order.flatMap((row) => order.map((column) => alike[row][column])), rows: order.map((index) => `${index + 1} ${all[index]}`), columns: order.map((index) => String(index + 1)), isSigned: !!vectors, most, format, written: vectors ? written : (value, below) => written(value, below, `${Math.round(100 * value)} %`), summary, cell: 44, onpick: (row) => pick(order[row]) })),
-      panel("Ranking", h("p", null, h("span", { class: "soft" }, "Likest to "), visible(all[at])), bars(ranked, { most, onpick: ({ index }) => pick(index), label: summary })),
-      ...(vectors ? [panel("Map", mapOf(all, vectors, (index) => index === at, pick)), panel("Vector", h("p", null, visible(all[at])), ...stripe(vectors[at]))] : []),
+      panel("Heat map", heatMap({ label: "How alike the texts are", values: order.flatMap((row) => order.map((column) => alike[row][column])), rows: order.map((index) => `${index + 1} ${all[index]}`), columns: order.map((index) => String(index + 1)), isSigned: isNumber, most, format, written: isNumber ? written : (value, below) => written(value, below, `${Math.round(100 * value)} %`), summary, cell: 44, onpick: (row) => pick(order[row]) })),
+      panel("Ranking", h("p", null, h("span", { class: "soft" }, "Likest to "), visible(all[at])), bars(ranked.map((row) => ({ ...row, isSecond: row.value < 0 })), { most, least: Math.min(0, ...ranked.map(({ value }) => value)), onpick: ({ index }) => pick(index), label: summary })),
+      ...(vectors ? [panel("Map", mapOf(all, vectors, (index) => index === at, pick)), panel("Vector", h("p", null, visible(all[at])), ...detail(at))] : []),
     ];
     const element = tabs(pages.map((page, index) => ({ ...page, onshow: () => { view = index; } })), { label: "Views", at: Math.min(view, pages.length - 1) });
     fill(screen.result, element);

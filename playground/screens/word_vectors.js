@@ -13,8 +13,8 @@ import { bars } from "../parts/shapes.js";
 
 const PER_CALL = 1000; // words, where the server takes as many
 
-/** What a heat map writes into its cells: two digits, and no sign of a zero. */
-export const written = (value, below, text = fixed(Math.round(100 * value) / 100 + 0, 2)) => [text, legible(below)];
+/** What a heat map writes into its cells: two digits, none of large numbers, and no sign of a zero. */
+export const written = (value, below, text = fixed(Math.round(100 * value) / 100 + 0, Math.abs(value) < 99 ? 2 : 0)) => [text, legible(below)];
 
 /** Vectors in their first two principal components. @param {string[]} names @param {number[][]} vectors @param {(index: number) => boolean} isOn @param {(index: number) => void} [onpick] */
 export function mapOf(names, vectors, isOn, onpick) {

@@ -15,6 +15,7 @@ from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.typed import wrong_task
 from service.contract.conversation import Conversation
+from service.contract.grammar import take_grammar
 from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.generation.params import SamplingParams, with_defaults
 from service.generation.sampling import TokenLogprobs
@@ -154,12 +155,15 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
 def _to_params(message: pb.SamplingParams, defaults: Mapping[str, float] = {}) -> SamplingParams:
     """The set fields of a message and a model's defaults; the record has the others and bounds."""
     values = {field.name: _plain(value) for field, value in message.ListFields()}
-    return SamplingParams(**with_defaults(values, defaults))
+    grammar = take_grammar(values)
+    return SamplingParams(**with_defaults(values, defaults), grammar=grammar)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field of the message holds
-    if isinstance(value, float | int | bool):
+    if isinstance(value, float | int | bool | str):
         return value
+    if isinstance(value, pb.Choice):
+        return list(value.texts)
     return dict(value) if hasattr(value, "items") else tuple(value)
 
 

@@ -60,7 +60,7 @@ class ModelControlCalls:
         for key, value in request.parameters.items():
             if key != "unload_dependents":
                 raise InvalidArgument(f"unrecognized unload parameter '{key}'.")
-            # Models here do not depend on each other, so that either value means the same.
+            # Only adapters depend on a model, and without it they are not served with either value.
             _check_type("unload", key, value, "bool_param")
         name, is_kserve = _name_of(request)
         await self._repository.unload(name)

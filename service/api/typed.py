@@ -6,10 +6,12 @@ event loop.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
 from service.contract.conversation import Conversation
+from service.contract.queue_policies import BACKGROUND
 from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.records import Timings
 from service.repository.repository import ModelRepository
@@ -18,7 +20,7 @@ from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller, ServedModel
 from service.serving.occupancy import Occupancy
-from service.serving.tasks.task import Fields, Method, Task, TextTask, token_fields
+from service.serving.tasks.task import Fields, Method, Reading, Task, TextTask, token_fields
 from service.serving.text_model import TextModel
 
 T = TypeVar("T")
@@ -31,7 +33,9 @@ class TypedModel(Protocol):
     version: int
     users: Occupancy
 
-    async def compute(self, inputs: Any, caller: Caller, can_truncate: bool = False, /) -> Any: ...
+    async def compute(
+        self, inputs: Any, caller: Caller, can_truncate: bool, reading: Reading, /
+    ) -> Any: ...
 
     async def interpreted(self, reply: Any, read: Callable[[], T], /) -> T: ...
 
@@ -52,8 +56,11 @@ class TypedCalls:
         self._check_counts(method, fields)
         ask = method.ask(fields, model)
         self._admission.admit(ask.num_bytes)
+        if fields.get("background"):
+            caller = replace(caller, priority=BACKGROUND)
         with model.users:
-            reply = await model.compute(ask.inputs, caller, fields.get("truncate", False))
+            can_truncate = fields.get("truncate", False)
+            reply = await model.compute(ask.inputs, caller, can_truncate, ask.reading)
         return await model.interpreted(
             reply, lambda: build({**_answered_by(model, reply), **ask.answer(reply)})
         )

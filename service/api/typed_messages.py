@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from service.api.conversations import conversation_of
+from service.api.packed import writer_of
 from service.api.typed import TypedCalls
 from service.contract.manifest import Example, Manifest
 from service.repository.repository import ModelRepository
@@ -22,6 +23,7 @@ from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller, ServedModel
 from service.serving.sequence_model import SequenceModel
+from service.serving.tasks.embedding_kinds import kinds_of
 from service.serving.tasks.fill_mask import FILL_MASK
 from service.serving.tasks.table import METHODS
 from service.serving.tasks.task import Choice, Fields
@@ -41,13 +43,12 @@ class TypedMessageCalls:
     def of_task(self, method: MethodDescriptor) -> Callable[[Any, Caller], Any]:
         """A call that answers as the task of that name does."""
         task_method, fields_of = METHODS[method.name], reader_of(GetMessageClass(method.input_type))
-        response: Callable[..., Message] = GetMessageClass(method.output_type)
+        rows = method.output_type.fields_by_name.get("results")
+        write = writer_of(GetMessageClass(method.output_type), rows)
         calls = self._calls
 
         async def answer(request: Message, caller: Caller) -> Message:
-            return await calls.answer(
-                task_method, fields_of(request), caller, lambda fields: response(**fields)
-            )
+            return await calls.answer(task_method, fields_of(request), caller, write)
 
         return answer
 
@@ -77,6 +78,7 @@ def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
     """A function from messages of a kind to their fields, the names of enumerated values as such.
 
     The first value of an enumeration is without a name, and a number without a value stays one.
+    An optional field that the message leaves out is None.
     """
     names = tuple(field.name for field in kind.DESCRIPTOR.fields)
     values_of = attrgetter(*names)
@@ -85,11 +87,25 @@ def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
         for field in kind.DESCRIPTOR.fields
         if field.enum_type is not None
     }
+    lists = {field.name for field in kind.DESCRIPTOR.fields if field.is_repeated}
+    optional = [
+        field.name
+        for field in kind.DESCRIPTOR.fields
+        if field.has_presence and field.message_type is None
+    ]
 
     def fields_of(message: Any) -> Fields:  # noqa: ANN401 - of that kind
         fields = dict(zip(names, values_of(message), strict=True))
         for name, choices in enums.items():
-            fields[name] = choices.get(fields[name], fields[name])
+            value = fields[name]
+            fields[name] = (
+                [choices.get(each, each) for each in value]
+                if name in lists
+                else choices.get(value, value)
+            )
+        for name in optional:
+            if not message.HasField(name):
+                fields[name] = None
         return fields
 
     return fields_of
@@ -128,6 +144,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
         version=str(model.version),
         task="tensors",
         max_batch_size=model.interface.max_batch_size,
+        parent=model.interface.parent,
     )
     if isinstance(model, TextModel | GenerativeModel | ImageModel | SequenceModel):
         manifest = model.manifest
@@ -139,6 +156,7 @@ def _described(model: ServedModel) -> text_pb2.Model:
             layout=manifest.layout,
             max_tokens=manifest.max_tokens,
             labels=manifest.labels,
+            score_function=manifest.scores_by,
             embedding_size=manifest.embedding_size,
             pooling=manifest.pooling,
             example=manifest.example,
@@ -154,15 +172,27 @@ def _described(model: ServedModel) -> text_pb2.Model:
             text_fields.image_height = manifest.image.height
             text_fields.image_width = manifest.image.width
             text_fields.image_channels = manifest.image.channels
+        if manifest.embedder is not None:
+            prompts = manifest.embedder.prompts.items()
+            text_fields.prompts.extend(
+                text_pb2.Prompt(name=name, text=text) for name, text in prompts
+            )
+            text_fields.default_prompt = manifest.embedder.default_prompt
+            text_fields.dimensions.extend(manifest.embedder.dimensions)
         message.MergeFrom(text_fields)
     if isinstance(model, TextModel | GenerativeModel):
         message.vocabulary_size = model.tokenizer.num_tokens
     if isinstance(model, GenerativeModel):
         message.has_chat_template = model.chat is not None
         message.sampling_defaults.update(model.own_sampling)
+        message.grammar_kinds.extend(model.grammars.kinds)
         message.tool_call_form = model.chat.templates.tool_form if model.chat is not None else ""
     if isinstance(model, TextModel):
         message.mask_token = _mask_token(model)
+    if isinstance(model, TextModel) and model.manifest.task == "embedding":
+        message.embedding_kinds.extend(kinds_of(model.manifest))
+        message.sparse_size = model.manifest.sparse_size
+        message.token_vector_size = model.manifest.token_vector_size
     if isinstance(model, SequenceModel):
         message.symbols.extend(model.symbols[:MAX_LISTED_SYMBOLS])
     return message

@@ -22,7 +22,12 @@ def concatenate_rows(items: Sequence[Item]) -> Arrays:
 
 def pad_rows(pad_token_id: int, graph_inputs: Sequence[str]) -> Callable[[Sequence[Item]], Arrays]:
     """A collate function for text items: right-padded int64 [B, S], the mask 1 on tokens."""
-    fill = {"input_ids": pad_token_id, "token_type_ids": 0, "target_ids": pad_token_id}
+    fill = {
+        "input_ids": pad_token_id,
+        "token_type_ids": 0,
+        "target_ids": pad_token_id,
+        "vector_mask": 0,
+    }
     names = [name for name in graph_inputs if name in fill]
 
     def pad(items: Sequence[Item]) -> Arrays:

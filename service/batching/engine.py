@@ -4,14 +4,15 @@ Each thread loops: wait until a batch is due, take it, run it, answer. The threa
 free before the batch is formed, so while one batch runs the next fills by itself and
 an idle engine adds no delay. Threads may share one session.
 
-All mutable state (the queue, the set of running requests, the runs, the closing flag; of a
-request its results, timings and `is_done`) is guarded by the one lock inside
+All mutable state (the queue, the set of running requests, the runs, the count of stops, the
+closing flag; of a request its results, timings and `is_done`) is guarded by the one lock inside
 `_changed`. Decisions are made under it; sessions run and answers are posted outside
 it. Answers cross to the event loop once per batch.
 
 A timer of the event loop ends a request that waits too long, independent of the threads; its
 items in a run are computed, and their outputs dropped. A run whose requests have all ended is
-stopped.
+stopped. So are runs of background requests when another request comes: their items wait again, in
+front of their like, until no other request waits or runs.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ import numpy as np
 from service.batching.limits import BatchLimits
 from service.batching.queue import NOTHING, BatchQueue, Size
 from service.batching.request import Item, Request
+from service.contract.queue_policies import BACKGROUND
 from service.contract.tensors import Arrays
 from service.errors import (
     AttendantError,
@@ -47,6 +49,9 @@ from service.runtime.session import RunStop, Session
 Outputs = list[np.ndarray]
 Collate = Callable[[Sequence[Item]], Arrays]
 logger = logging.getLogger(__name__)
+# Background runs that are stopped one after the other; the next one runs to its end, so that
+# background requests get a fifth of what is left to them at least.
+MAX_STOPS = 4
 MAX_WAIT_S = 3_600.0  # then the engine looks again: threads cannot wait as long as clients may ask
 LATE = {DeadlineExceeded: "Deadline Exceeded", TimedOut: "Request timeout expired"}
 STOP_GRACE_S = 0.5  # for stopped runs to end, beyond the time that closing has
@@ -58,6 +63,7 @@ class _Run:
 
     items: Sequence[Item]
     started_s: float
+    is_background: bool = False
     stopping: RunStop = field(default_factory=RunStop)
 
     @property
@@ -88,6 +94,7 @@ class BatchEngine:
         self._queue = BatchQueue(limits, len(sessions))
         self._running: set[Request] = set()
         self._runs: dict[_Run, None] = {}
+        self._num_stops = 0  # how often background runs were, since one was completed
         self._is_closing = False
         self._changed = threading.Condition()
         for index, session in enumerate(sessions):
@@ -124,6 +131,8 @@ class BatchEngine:
             request.timings.queued_s = time.monotonic()
             times_out_s = self._queue.put(request)
             self._crossing.enter(request, future)
+            if request.priority != BACKGROUND:
+                self._make_way()
             self._changed.notify()
         self._crossing.at(request.deadline_s, request, self._end_late, request, DeadlineExceeded)
         self._crossing.at(times_out_s, request, self._end_late, request, TimedOut)
@@ -137,6 +146,21 @@ class BatchEngine:
             self._crossing.leave(request)
             del future  # it keeps its error, and that keeps this frame
         return [request.results[item] for item in request.items]
+
+    def _make_way(self) -> None:
+        """Stop background runs, which share the processors with what comes. Under the lock."""
+        if self._num_stops >= MAX_STOPS:
+            return
+        running = [run for run in self._runs if run.is_background and not run.stopping.is_stopped]
+        self._num_stops += bool(running)
+        for run in running:
+            run.stopping.stop()
+
+    @property
+    def _must_wait(self) -> bool:
+        """Whether what waits is for the background, and another request runs. Under the lock."""
+        is_taken = any(not run.is_background for run in self._runs)
+        return is_taken and len(self._queue) > 0 and not self._queue.has_others()
 
     @property
     def num_waiting(self) -> int:
@@ -241,6 +265,9 @@ class BatchEngine:
                 self._queue.end(last, time.monotonic())
             while not self._is_closing:
                 due_s, now_s = self._queue.due_s(), time.monotonic()
+                if self._must_wait:
+                    self._changed.wait(MAX_WAIT_S)
+                    continue
                 if due_s is not None and due_s <= now_s:
                     break
                 self._changed.wait(None if due_s is None else min(due_s - now_s, MAX_WAIT_S))
@@ -272,6 +299,8 @@ class BatchEngine:
             self._break(error)
             return False
         except AttendantError as error:
+            if self._goes_on_later(run):
+                return False
             if len(run.items) == 1:
                 self._fail(run.items[0].request, error)
                 return False
@@ -279,10 +308,28 @@ class BatchEngine:
             for first in range(0, len(run.items), part):
                 self._run_batch(session, list(run.items[first : first + part]))
             return False
+        if run.is_background:
+            self._num_stops = 0
         for observer in self._observers:  # first: an answered client may read how many ran
             observer.batch_ran(ran)
         self._answer(run.items, ran, outputs)
         return len(run.items) == len(items)
+
+    def _goes_on_later(self, run: _Run) -> bool:
+        """Whether a run was stopped for another request; what still waits of it is put back."""
+        if not (run.is_background and run.stopping.is_stopped):
+            return False
+        refused: set[Request] = set()
+        with self._changed:
+            items = [item for item in run.items if not item.request.is_done]
+            if items and self._is_closing:
+                refused = {item.request for item in items}
+                for request in refused:
+                    self._finish(request)
+            elif items:
+                self._queue.put_back(items)
+        self._post(dict.fromkeys(refused, Unavailable("Server is stopping")))
+        return True
 
     def _begin(self, items: list[Item]) -> _Run | None:
         """A run of the requests that still wait for an answer, if there are any."""
@@ -290,7 +337,11 @@ class BatchEngine:
             items = [item for item in items if not item.request.is_done]
             if not items:
                 return None
-            run = _Run(items, time.monotonic())
+            is_background = self._queue.are_background(items)
+            if is_background and self._queue.has_others() and not self._is_closing:
+                self._queue.put_back(items)  # another request came since these were taken
+                return None
+            run = _Run(items, time.monotonic(), is_background)
             self._runs[run] = None
             return run
 
@@ -319,18 +370,17 @@ class BatchEngine:
         if not self._has_rows:
             assert len(items) == 1, "nothing to split by"
             return [outputs]
-        counts = [item.num_rows if item.num_outputs is None else item.num_outputs for item in items]
+        by_output: list[Outputs] = []
         for name, output in zip(self._output_names, outputs, strict=True):
+            counts = [item.output_rows.get(name, item.num_rows) for item in items]
             if output.shape[:1] != (sum(counts),):
                 raise ModelFailed(
                     f"output '{name}' has shape {list(output.shape)} for a batch of "
                     f"{sum(counts)} rows"
                 )
-        ends = list(accumulate(counts))
-        return [
-            [output[end - count : end] for output in outputs]
-            for count, end in zip(counts, ends, strict=True)
-        ]
+            ends = zip(counts, accumulate(counts), strict=True)
+            by_output.append([output[end - count : end] for count, end in ends])
+        return [list(of_item) for of_item in zip(*by_output, strict=True)]
 
     def _answer(self, items: Sequence[Item], ran: RanBatch, outputs: list[Outputs]) -> None:
         """Leave outputs and times with their requests; answer those that are complete."""

@@ -16,6 +16,7 @@ class BatchLimits:
     queue: QueuePolicies = field(default_factory=QueuePolicies)
     max_waiting_rows: int = 32_768
     max_waiting_tokens: int = 262_144
+    max_background_tokens: int = 512  # of a run of background requests, padding included
     cost: CostCurve = field(default_factory=CostCurve)
     max_cost: float = inf  # of a batch of several items, in tokens
     run_cost: CostCurve = field(default_factory=CostCurve)  # by the clock; `cost` forms batches

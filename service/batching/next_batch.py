@@ -17,6 +17,11 @@ matters any more, `max_cost`: later requests would only wait longer for it.
 With priority levels, the batch is formed from the first level with waiting requests; lower
 levels fill the rest of it, if they make no row of it longer. There is no other rule
 between levels: under a constant load of the first, the last starves.
+
+Background requests fill up no batch. A batch of theirs holds texts of one request only, and
+which ones depends on that request alone: its shortest waiting ones, as many as
+`max_background_tokens` allows. So the same request runs in the same batches whatever else
+is served, and its answer is the same to the bit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +56,20 @@ class NextBatch:
             company = islice(chain.from_iterable(others), max(0, most - len(first)))
             batch = self._with_company(batch, company)
         return self._trim_to_preferred(batch, oldest)
+
+    def of_background(self, items: Sequence[Item]) -> list[Item]:
+        """The next batch from the waiting items of one background request, in its order."""
+        limits = self._limits
+        in_order = sorted(items, key=lambda item: item.num_tokens)  # stable
+        batch, num_rows = in_order[:1], in_order[0].num_rows
+        most = min(limits.max_background_tokens, limits.max_tokens)
+        for item in in_order[1:]:
+            num_rows += item.num_rows
+            is_alike = item.shape_key == batch[0].shape_key
+            if not is_alike or num_rows > limits.max_rows or num_rows * item.num_tokens > most:
+                break
+            batch.append(item)
+        return batch
 
     def _alike(self, lane: Iterable[Item], oldest: Item) -> list[Item]:
         """The first items that may run with the oldest, up to what a few batches compute.

@@ -5,6 +5,8 @@ passes the time in, so any decision made here can be replayed in a unit test.
 
 `next_batch.py` chooses the items of a batch, which belong to the first level that waits; others
 fill it up. Within a level, requests that are past their timeout and may still wait come last.
+Background requests have the last level. They run only while nothing else waits, and may take
+half of the room, so that they are no reason for which others are refused.
 
 Waiting requests have a price in seconds (`service/runtime/pace.py`). A request that would wait
 longer than its level allows, or be answered after its deadline, is refused on arrival; an admitted
@@ -12,7 +14,7 @@ one that can no longer be done in time ends before any more of it is computed.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import inf
@@ -21,6 +23,7 @@ from service.batching.backlog import Backlog, Lane, Load, RunBounds
 from service.batching.limits import BatchLimits
 from service.batching.next_batch import NextBatch
 from service.batching.request import Item, Request
+from service.contract.queue_policies import BACKGROUND
 from service.errors import (
     AttendantError,
     DeadlineExceeded,
@@ -41,6 +44,7 @@ class Size:
 
 
 NOTHING = Size()
+BACKGROUND_ROOM = 2  # background requests may fill the waiting rows and tokens divided by this
 
 
 @dataclass(slots=True)
@@ -102,10 +106,12 @@ class BatchQueue:
 
     def _check_counts(self, level: int, size: Size) -> None:
         limits = self._limits
+        is_background = limits.queue.is_background(level)
+        share = BACKGROUND_ROOM if is_background and self._num_by_level.get(level, 0) else 1
         if (
             self._num_by_level.get(level, 0) >= limits.queue.of(level).max_requests
-            or self.num_rows + size.num_rows > limits.max_waiting_rows
-            or self.num_tokens + size.num_tokens > limits.max_waiting_tokens
+            or self.num_rows + size.num_rows > limits.max_waiting_rows // share
+            or self.num_tokens + size.num_tokens > limits.max_waiting_tokens // share
         ):
             raise Overloaded("Exceeds maximum queue size")
 
@@ -163,7 +169,7 @@ class BatchQueue:
         queued_s = min(next(iter(lane)).request.timings.queued_s for lane in self._lanes.values())
         if self._limits.max_delay_s <= 0:
             return queued_s
-        batch = self._next_batch.of(self._in_order())
+        batch = self._next_of_lanes()
         enough = min(self._limits.preferred_rows, default=self._limits.max_rows)
         is_enough = sum(item.num_rows for item in batch) >= enough
         is_closed = len(batch) < len(self)  # what comes would not join it either
@@ -172,9 +178,49 @@ class BatchQueue:
     def take(self, now_s: float) -> tuple[list[Item], dict[Request, AttendantError]]:
         """Remove and return items to run now, and what `expire` and `give_up` return."""
         late = self.expire(now_s) | self.give_up(now_s)
-        batch = self._next_batch.of(self._in_order()) if self._lanes else []
+        batch = self._next_of_lanes() if self._lanes else []
         self._remove(batch)
         return batch, late
+
+    def _next_of_lanes(self) -> list[Item]:
+        """The items that would run next; something waits."""
+        first = min(self._lanes)
+        if self.is_background(first[0]):
+            oldest = next(iter(self._lanes[first])).request
+            return self._next_batch.of_background(self._waiting_items(oldest))
+        lanes = [lane for lane in sorted(self._lanes) if not self.is_background(lane[0])]
+        return self._next_batch.of([self._lanes[lane] for lane in lanes])
+
+    def is_background(self, level: int) -> bool:
+        return self._limits.queue.is_background(level)
+
+    def has_others(self) -> bool:
+        """Whether a request waits that is no background request."""
+        return bool(self._lanes) and not self.is_background(min(self._lanes)[0])
+
+    def are_background(self, items: Iterable[Item]) -> bool:
+        """Whether items that were taken are of background requests."""
+        return all(item.request.priority == BACKGROUND for item in items)
+
+    def put_back(self, items: Sequence[Item]) -> None:
+        """Let items of one background request, which were taken, wait again as the oldest.
+
+        What they were admitted with has not changed: nothing is refused here.
+        """
+        request = items[0].request
+        level = self._limits.queue.level_of(request.priority)
+        place = self._places.get(request)
+        if place is None:
+            place = self._places[request] = _Place((level, False), 0, inf)
+            self._num_by_level[level] += 1
+        waiting = self._lanes.pop(place.lane, {})
+        self._lanes[place.lane] = {**dict.fromkeys(items), **waiting}
+        for item in items:
+            self._backlog.add(place.lane, item)
+            self.num_rows += item.num_rows
+            self.num_tokens += item.num_rows * item.num_tokens
+        place.num_items += len(items)
+        self._next_due_s = min(self._next_due_s, _due_s(request, place))
 
     def expire(self, now_s: float) -> dict[Request, AttendantError]:
         """Remove late requests and return them with their errors; move delayed ones to the end."""

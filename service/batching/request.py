@@ -7,7 +7,7 @@ request. Items of one request may run in different batches.
 Clocks are `time.monotonic()` seconds throughout.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +29,8 @@ class Item:
     num_rows: int = 1
     num_tokens: int = 1  # per row; 1 where length has no meaning
     shape_key: Hashable = None
-    num_outputs: int | None = None  # rows of output, where they are not its rows of input
+    # Its rows of an output, by name, where they are not its rows of input.
+    output_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

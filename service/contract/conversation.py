@@ -61,7 +61,7 @@ class ChatTemplates:
     def read(cls, folder: Path) -> Self | None:
         """Those of a folder, None where it has none. Raises `LoadError`."""
         config = _read_config(folder / TOKENIZER_CONFIG)
-        texts = _texts_of(config.get("chat_template"))
+        texts = texts_of(config.get("chat_template"))
         if (folder / TEMPLATE_FILE).exists():
             texts[DEFAULT] = read_text(folder / TEMPLATE_FILE, MAX_TEMPLATE_BYTES)
         for path in sorted((folder / MORE_TEMPLATES).glob(f"*{SUFFIX}")):
@@ -114,7 +114,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _texts_of(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON
+def texts_of(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON
     """The templates of `chat_template`: one text, or a list of texts with names."""
     if value is None:
         return {}

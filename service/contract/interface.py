@@ -22,6 +22,7 @@ class ModelInterface:
     layout_reason: str = ""  # why its graph has its layout, where there were two
     shown: bytes = b""  # the completed configuration, a serialized `ModelConfig`
     platform: str = PLATFORM
+    parent: str = ""  # of an adapter: the name of its base model
 
     @property
     def has_rows(self) -> bool:

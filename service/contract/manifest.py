@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
+from service.contract.embedder_use import EmbedderUse
 from service.contract.image_input import ImageInput
 from service.errors import LoadError
 
@@ -33,14 +34,28 @@ GraphDevice = Literal["any", "cpu", "cuda"]  # where all nodes of a graph have k
 # How a graph takes its batch. An encoder's packs the tokens of all rows, or is padded; a decoder's
 # reads a cache of slots, or a paged one.
 Layout = Literal["", "padded", "paged"]
+# What makes scores of logits: softmax over all labels, the sigmoid of each, or the logits as they
+# are. By task; the first is that of a manifest that names none.
+ScoreFunction = Literal["", "softmax", "sigmoid", "identity"]
+SCORE_FUNCTIONS: Mapping[str, tuple[ScoreFunction, ...]] = {
+    "text-classification": ("softmax", "sigmoid", "identity"),
+    "image-classification": ("softmax",),
+    "image-attention": ("softmax",),
+    "pair-scoring": ("sigmoid", "identity"),
+}
+SparseRows = Literal["", "token", "text"]
 FORMAT = 1
 _WHOLE_NUMBERS = (
     *("max_tokens", "pad_token_id", "embedding_size", "num_layers", "num_heads"),
     *("mask_token_id", "max_source_tokens", "decoder_start_token_id"),
+    *("sparse_size", "token_vector_size"),
 )
-TOKEN_LISTS = ("eos_token_ids", "first_token_ids", "banned_token_ids")
+TOKEN_LISTS = ("eos_token_ids", "first_token_ids", "banned_token_ids", "unweighted_token_ids")
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens")
 MODEL_FILENAME = "model.onnx"
+QUERY_PLACE, DOCUMENT_PLACE = "{query}", "{document}"  # in `Manifest.pair_template`
+MAX_MESSAGE = 1_000  # characters of an error, which may quote a value of the file
+MAX_PAIR_TEMPLATE = 16_384  # characters
 EXAMPLE = "What a wonderful day."
 MAX_EXAMPLE_IMAGE_BYTES = 16_384  # a client gets those of all models in one list
 
@@ -117,16 +132,24 @@ class Manifest:
     max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
     labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
+    pair_template: str = ""  # what a query and a document are put into, to be read as one text
+    score_function: ScoreFunction = ""  # of SCORE_FUNCTIONS; see `scores_by`
     network: str = (
         ""  # its name where the server treats it apart: "encoder-decoder", "words", "recurrent"
     )
     embedding_size: int = 0  # values per embedding, or per token of features; 0 for others
+    sparse_size: int = 0  # of an embedder with sparse vectors: the ids that weights may have
+    # A row of weights is a token's own, of which a text takes the largest, or a whole text's.
+    sparse_rows: SparseRows = ""
+    unweighted_token_ids: tuple[int, ...] = ()  # that are left out of sparse vectors
+    token_vector_size: int = 0  # values of each token's own vector, where an embedder has them
     num_layers: int = 0  # of features and attention
     num_heads: int = 0  # of attention
     mask_token_id: int = 0  # what stands where a word is to be filled in
     max_source_tokens: int = 0  # of an encoder-decoder; `max_tokens` is source and output together
     decoder_start_token_id: int = 0  # of an encoder-decoder
     image: ImageInput | None = None  # of a model that reads images
+    embedder: EmbedderUse | None = None  # of an embedder; older ones have none
     eos_token_ids: tuple[int, ...] = ()  # what ends a generated text; empty: nothing does
     first_token_ids: tuple[int, ...] = ()  # what every output of an encoder-decoder begins with
     banned_token_ids: tuple[int, ...] = ()  # what no output of an encoder-decoder has
@@ -164,10 +187,31 @@ class Manifest:
             raise LoadError(f"manifest.json: max_tokens is {self.max_tokens}, expected at least 1")
         if self.task.endswith(("-classification", "image-attention")) and not self.labels:
             raise LoadError("manifest.json: labels is empty, a classifier needs its labels")
-        if self.task in ("embedding", "features") and self.embedding_size < 1:
+        _check_pair_template(self.pair_template, self.task)
+        functions = SCORE_FUNCTIONS.get(self.task, ())
+        if self.score_function not in ("", *functions):
+            raise LoadError(
+                f"manifest.json: score_function is {self.score_function!r}, expected none"
+                + "".join(f" or {name}" for name in functions)
+                + f" for {self.task}"
+            )
+        _check_choice("sparse_rows", self.sparse_rows, SparseRows)
+        if bool(self.sparse_size) != bool(self.sparse_rows):
+            raise LoadError(
+                f"manifest.json: sparse_size is {self.sparse_size} and sparse_rows is "
+                f"{self.sparse_rows!r}, expected both or none"
+            )
+        has_sparse = self.task == "embedding" and self.sparse_size > 0
+        if self.task in ("embedding", "features") and self.embedding_size < 1 and not has_sparse:
             raise LoadError(f"manifest.json: embedding_size is missing, {self.task} needs it")
         if self.task.startswith("image-") and self.image is None:
             raise LoadError(f"manifest.json: image is missing, {self.task} needs it")
+        widest = max(self.embedder.dimensions, default=-1) if self.embedder else -1
+        if self.embedder and widest >= self.embedding_size:
+            raise LoadError(
+                f"manifest.json: embedder.dimensions is {self.embedder.dimensions}, expected less "
+                f"than embedding_size, {self.embedding_size}"
+            )
         for name in TOKEN_LISTS:
             token_ids = getattr(self, name)
             if not all(isinstance(token, int) and token >= 0 for token in token_ids):
@@ -177,6 +221,11 @@ class Manifest:
                 f"manifest.json: sampling is {self.sampling!r}, expected an object of "
                 f"{', '.join(SAMPLING)}"
             )
+
+    @property
+    def scores_by(self) -> ScoreFunction:
+        """What makes scores of logits; empty for a task whose answers are not made so."""
+        return self.score_function or next(iter(SCORE_FUNCTIONS.get(self.task, ())), "")
 
     @property
     def has_source(self) -> bool:
@@ -238,22 +287,47 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
+        """Raises `LoadError` with a short message, whatever the text has."""
         try:
-            values: dict[str, Any] = json.loads(text)
-            file_format = values.pop("format", None)
-            if file_format != FORMAT:
-                raise LoadError(
-                    f"manifest.json: format is {file_format!r}, this server reads {FORMAT}"
-                )
-            for name in ("labels", *TOKEN_LISTS):
-                values[name] = tuple(values.get(name, ()))
-            if (image := values.pop("image", None)) is not None:
-                values["image"] = ImageInput.from_dict(image)
-            variants = tuple(Variant(**variant) for variant in values.pop("variants", ()))
-            examples = tuple(Example(**example) for example in values.pop("examples", ()))
-            return cls(**values, variants=variants, examples=examples)
-        except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
-            raise LoadError(f"manifest.json: {error}") from error
+            return cls._of(json.loads(text))
+        except LoadError as error:
+            raise LoadError(_shortened(str(error))) from error
+        except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
+            raise LoadError(_shortened(f"manifest.json: {error}")) from error
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> "Manifest":
+        file_format = values.pop("format", None)
+        if file_format != FORMAT:
+            raise LoadError(f"manifest.json: format is {file_format!r}, this server reads {FORMAT}")
+        for name in ("labels", *TOKEN_LISTS):
+            values[name] = tuple(values.get(name, ()))
+        if (image := values.pop("image", None)) is not None:
+            values["image"] = ImageInput.from_dict(image)
+        if (embedder := values.pop("embedder", None)) is not None:
+            values["embedder"] = EmbedderUse.from_dict(embedder)
+        variants = tuple(Variant(**variant) for variant in values.pop("variants", ()))
+        examples = tuple(Example(**example) for example in values.pop("examples", ()))
+        return cls(**values, variants=variants, examples=examples)
+
+
+def _shortened(message: str) -> str:
+    """A message that may quote the file, with its end left out where it is long."""
+    whole = message.encode(errors="backslashreplace").decode()
+    return whole if len(whole) <= MAX_MESSAGE else f"{whole[:MAX_MESSAGE]}..."
+
+
+def _check_pair_template(template: object, task: str) -> None:
+    """Raise `LoadError` unless it is empty, or takes a query and then a document."""
+    if not isinstance(template, str) or (template and task != "pair-scoring"):
+        raise LoadError(f"manifest.json: pair_template is {template!r}, expected none")
+    counts = [template.count(place) for place in (QUERY_PLACE, DOCUMENT_PLACE)]
+    has_places = counts == [1, 1] and template.endswith(DOCUMENT_PLACE)
+    if template and not (has_places and len(template) <= MAX_PAIR_TEMPLATE):
+        raise LoadError(
+            f"manifest.json: pair_template has {len(template)} characters, expected at most "
+            f"{MAX_PAIR_TEMPLATE}, {QUERY_PLACE} once, and {DOCUMENT_PLACE} once and at the end"
+        )
 
 
 def _check_choice(name: str, value: object, literal: Any) -> None:  # noqa: ANN401 - a type of types

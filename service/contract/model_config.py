@@ -63,6 +63,7 @@ PARAMETERS = (
     "max_prefill_tokens",
     "max_context_tokens",
     "kv_cache_bytes",
+    "prefix_cache_bytes",
 )
 
 

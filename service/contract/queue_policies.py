@@ -1,10 +1,15 @@
 """How long requests of each priority level may wait, and how many: Triton's queue policies.
 
-Level 1 is served first. A model without levels has one, whatever its requests ask for.
+Level 1 is served first. A model without levels has one, whatever its requests ask for. After all
+levels comes that of background requests, for which there is no bound on the expected wait.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
+
+# The priority of background requests: the protocol's numbers have 64 bits, so no client names it.
+BACKGROUND = 2**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,19 @@ class QueuePolicies:
     default_level: int = 1
 
     def level_of(self, priority: int) -> int:
-        """1 to `num_levels`; the default where a request names none, or one that is not there."""
+        """1 to `num_levels`; the default where a request names none, or one that is not there.
+
+        Background requests have the level after the last.
+        """
+        if priority == BACKGROUND:
+            return self.num_levels + 1
         return priority if 1 <= priority <= self.num_levels else self.default_level
 
     def of(self, level: int) -> QueuePolicy:
+        if self.is_background(level):
+            return replace(self.default, timeout_s=None, max_wait_s=inf)
         return self.by_level.get(level, self.default)
+
+    def is_background(self, level: int) -> bool:
+        """Whether it is the level of background requests."""
+        return level > self.num_levels

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from service.errors import ModelFailed
+from service.errors import ModelFailed, invalid_field
 from service.generation.likeliest import best_ids
 from service.generation.sampling import TokenLogprobs, log_total, logprobs_of
 from service.generation.scheduler import Scheduler
@@ -90,7 +90,7 @@ class BeamSearch:
     def advance(self, logits: Mapping[Sequence, np.ndarray], scheduler: Scheduler[Any]) -> bool:
         """Take what a step computed, float32 [V] of each beam; True once the search is over.
 
-        Raises `ModelFailed`.
+        Raises `ModelFailed`, and `InvalidArgument` for a grammar that cannot be kept to.
         """
         width, num_tokens = self._params.beam_width, self._beams[0].sequence.num_output_tokens + 1
         ends = self._beams[0].sequence.sampler.ends
@@ -107,11 +107,7 @@ class BeamSearch:
                 self._finish(continuation, logits, FinishReason.LENGTH)
             going = []
         if not going or not self._can_improve(going[0].score):
-            if len(self._finished) < self._params.n:
-                raise ModelFailed(
-                    f"the search found {len(self._finished)} of the {self._params.n} best: every "
-                    "other token is banned"
-                )
+            self._check_finished()
             return True
         self._go_on(going, logits, scheduler)
         return False
@@ -154,6 +150,19 @@ class BeamSearch:
                 for token_id in best_ids(edited_V, min(count, edited_V.size)).tolist()
             )
         return sorted(continuations, key=lambda each: -each.score)
+
+    def _check_finished(self) -> None:
+        count, wanted = len(self._finished), self._params.n
+        if count == wanted:
+            return
+        failures = [beam.sequence.sampler.failure for beam in self._beams]
+        if (failure := next(filter(None, failures), None)) is not None:
+            raise failure
+        if self._params.grammar is not None:
+            raise invalid_field("n", f"is {wanted}, and the grammar has {count} outputs")
+        raise ModelFailed(
+            f"the search found {count} of the {wanted} best: every other token is banned"
+        )
 
     def _rank(self, score: float, num_tokens: int) -> float:
         return score / float(num_tokens**self._params.length_penalty)

@@ -21,6 +21,7 @@ import numpy as np
 from service.contract.precision import MAX_DRAFT_TOKENS
 from service.contract.tensors import Datatype, Signature, TensorSpec
 from service.errors import LoadError
+from service.generation.adapter_buffers import MASK, AdapterBuffers, AdapterShape, fill_mask
 from service.generation.logits_memory import (
     BoundLogits,
     DeviceLogits,
@@ -28,6 +29,7 @@ from service.generation.logits_memory import (
     LogitsMemory,
     num_candidates_of,
 )
+from service.generation.prefix_pieces import PrefixPieces
 from service.generation.step_logits import StepLogits
 from service.runtime.binding import Binding, Bound, HostMemory, Inputs, Memory
 from service.runtime.device_memory import DeviceMemory
@@ -106,12 +108,14 @@ class OnnxDecoder:
         max_rows: int,
         by_slot: Mapping[str, Bound] | None = None,
         prefill: OnnxSession | None = None,
+        adapted: OnnxSession | None = None,
         memory: Memory | None = None,
     ) -> None:
         """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads.
 
-        Buffers are in `memory`, the host's where it is not given. Raises `LoadError` for a
-        `prefill` that does not give what the cache takes, and `OutOfMemory`.
+        `adapted` runs where a row has an adapter. Buffers are in `memory`, the host's where it is
+        not given. Raises `LoadError` for a `prefill` that does not give what the cache takes, for
+        an `adapted` with another cache, and `OutOfMemory`.
         """
         self._of_slots = dict(by_slot or {})
         self.shape = DecoderShape.of(without(session.signature, self._of_slots))
@@ -121,6 +125,10 @@ class OnnxDecoder:
         self._prefill = prefill
         if prefill is not None:
             _check_prefill(prefill.signature, self.shape)
+        self._adapted = adapted
+        self.adapters: AdapterBuffers | None = None
+        if adapted is not None:
+            self.adapters = _adapter_buffers(adapted.signature, self.shape)
         self._memory = memory or HostMemory()
         sizes = (num_slots, self.shape.num_kv_heads, max_tokens, self.shape.head_size)
         self._buffers: list[Any] = [
@@ -141,7 +149,7 @@ class OnnxDecoder:
             )
         else:
             self._logits = HostLogits(num_logits, self.shape.vocab_size)
-        self._bound: OrderedDict[tuple[int, int, int], _Run] = OrderedDict()
+        self._bound: OrderedDict[tuple[int, int, int, bool], _Run] = OrderedDict()
 
     @property
     def vocab_size(self) -> int:
@@ -155,6 +163,13 @@ class OnnxDecoder:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
         self._memory.copy_rows(self._buffers, source, target, slice(start, num_tokens), axis=2)
 
+    def prefix_memory(self, max_bytes: int) -> PrefixPieces | None:
+        """Memory for pieces of slots; None for those on a device, and where it holds none."""
+        if isinstance(self._memory, DeviceMemory):
+            return None
+        pieces = PrefixPieces(self._buffers, max_bytes)
+        return pieces if pieces.num_places else None
+
     @property
     def pads_prompts(self) -> bool:
         return self._prefill is None
@@ -165,26 +180,31 @@ class OnnxDecoder:
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
+        places: Sequence[int] = (),
     ) -> StepLogits:
         """Logits [B, V], float32, of each row's last token, for slots `first_slot` and following.
 
         A row holds the ids of the slot's next tokens, `num_past` how many it has already. One row
-        alone can have the logits of its last `num_logits` tokens, [num_logits, V]. The result is
+        alone can have the logits of its last `num_logits` tokens, [num_logits, V]. `places` are
+        those of the rows' adapters, 0 for none, and empty where no row has one. The result is
         overwritten by the next run. Raises `ModelFailed`.
         """
         assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
         num_rows, num_tokens = len(rows), max(map(len, rows))
         if self._prefill is not None and num_logits == 1 and not any(num_past):
             return self._start(self._prefill, first_slot, rows)
-        key = (first_slot, num_rows, num_tokens)
+        has_adapters = any(places)
+        key = (first_slot, num_rows, num_tokens, has_adapters)
         is_kept = num_tokens == max(1, num_logits)  # these come again and again
         run = self._bound.pop(key, None) if is_kept else None
-        run = run or self._bind(first_slot, num_rows, num_tokens, num_logits)
+        run = run or self._bind(*key, num_logits)
         if is_kept:
             self._bound[key] = run
             if len(self._bound) > MAX_BINDINGS:
                 self._bound.popitem(last=False)
         run.fill(rows, np.array(num_past))
+        if has_adapters:
+            fill_mask(run.inputs.arrays[MASK], places)
         run.inputs.send()
         run.binding.run()
         return run.logits.read()
@@ -205,7 +225,14 @@ class OnnxDecoder:
         logits.whole()[:] = logits_BV
         return logits
 
-    def _bind(self, first_slot: int, num_rows: int, num_tokens: int, num_logits: int) -> "_Run":
+    def _bind(
+        self,
+        first_slot: int,
+        num_rows: int,
+        num_tokens: int,
+        has_adapters: bool,
+        num_logits: int,
+    ) -> "_Run":
         num_wanted = max(num_rows, num_logits)
         arrays: dict[str, np.ndarray] = {
             "input_ids": np.zeros((num_rows, num_tokens), np.int64),
@@ -215,15 +242,20 @@ class OnnxDecoder:
         }
         if self.shape.takes_positions:
             arrays[POSITIONS] = np.zeros(num_wanted, np.int64)
+        session, pasts = self._session, dict[str, Bound]()
+        if has_adapters:
+            assert self._adapted is not None, "places are of a graph with adapters"
+            assert self.adapters is not None, "the same"
+            arrays[MASK] = self.adapters.empty_mask(num_rows)
+            session, pasts = self._adapted, dict(self.adapters.arrays)
         inputs = self._memory.inputs(arrays, self._on_host)
         logits = self._logits.bind(num_wanted)
-        pasts: dict[str, Bound] = {}
         outputs: dict[str, Bound] = dict(logits.outputs)
         for (past, present), buffer in zip(self._names, self._buffers, strict=True):
             pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
         for name, array in self._of_slots.items():
             pasts[name] = array[first_slot : first_slot + num_rows]
-        binding = self._session.bind({**inputs.bound, **pasts}, outputs)
+        binding = session.bind({**inputs.bound, **pasts}, outputs)
         return _Run(binding, inputs, logits)
 
 
@@ -276,6 +308,15 @@ def without(signature: Signature, names: Collection[str]) -> Signature:
     return replace(
         signature, inputs=tuple(spec for spec in signature.inputs if spec.name not in names)
     )
+
+
+def _adapter_buffers(signature: Signature, shape: DecoderShape) -> AdapterBuffers:
+    """Those of a graph with adapters, or `LoadError` unless it is otherwise the decoder's."""
+    adapters = AdapterShape.of(signature)
+    own = DecoderShape.of(without(signature, adapters.input_names))
+    if own != shape:
+        raise LoadError(f"the graph with adapters is of {own}, the decoder's of {shape}")
+    return AdapterBuffers(adapters)
 
 
 def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:

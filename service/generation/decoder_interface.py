@@ -9,7 +9,26 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from service.generation.adapter_buffers import AdapterBuffers
 from service.generation.step_logits import StepLogits
+
+
+class PrefixMemory(Protocol):
+    """Places for pieces of slots, as `service/generation/prefix_store.py` gives them out."""
+
+    @property
+    def num_places(self) -> int: ...
+
+    @property
+    def piece_bytes(self) -> int: ...
+
+    def write(self, place: int, slot: int, start: int) -> None:
+        """Copy a slot's tokens from `start` on, as many as a piece has, to a place."""
+        ...
+
+    def read(self, place: int, slot: int, start: int) -> None:
+        """Copy a place to a slot's tokens from `start` on."""
+        ...
 
 
 class Decoder(Protocol):
@@ -31,9 +50,21 @@ class Decoder(Protocol):
         """
         ...
 
+    def prefix_memory(self, max_bytes: int) -> PrefixMemory | None:
+        """Memory for pieces of its slots, in the host's.
+
+        None where they cannot be copied there, or the bytes hold not one.
+        """
+        ...
+
     @property
     def pads_prompts(self) -> bool:
         """Whether rows of several tokens cost as much as the longest of their run."""
+        ...
+
+    @property
+    def adapters(self) -> AdapterBuffers | None:
+        """The places for adapters; None where its graph takes none."""
         ...
 
     @property
@@ -47,6 +78,7 @@ class Decoder(Protocol):
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
+        places: Sequence[int] = (),
     ) -> np.ndarray | StepLogits:
         """Compute the next tokens of neighbouring slots; see `OnnxDecoder.run`."""
         ...

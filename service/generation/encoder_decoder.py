@@ -112,7 +112,7 @@ def open_encoder_decoder(
     if not encoder_path.is_file():
         raise LoadError(f"{ENCODER_FILENAME} is missing: the manifest says encoder-decoder")
     encoder = OnnxSession(encoder_path, options)
-    decoder = OnnxSession(path, replace(options, spin_us=SPIN_US))
+    decoder = OnnxSession(path, replace(options, spin_us=max(SPIN_US, options.spin_us)))
     cross = CrossShape.of(encoder.signature, decoder.signature)
     own = DecoderShape.of(without(decoder.signature, {*cross.names, SOURCE_LENGTHS}))
     slot_bytes = own.bytes_per_slot(limits.max_tokens - sources.max_tokens)
@@ -140,6 +140,7 @@ class EncoderDecoder:
 
     max_logits_per_row = 1  # no drafts
     pads_prompts = True
+    adapters = None
 
     def __init__(
         self,
@@ -193,12 +194,17 @@ class EncoderDecoder:
         start, end = (max(0, index - num_source + 1) for index in (start, num_tokens))
         self._decoder.copy(source, target, end, start)
 
+    def prefix_memory(self, max_bytes: int) -> None:
+        """None: a source's tokens depend on those after them, so that no part of it is shared."""
+        del max_bytes
+
     def run(
         self,
         first_slot: int,
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
+        places: Sequence[int] = (),
     ) -> StepLogits:
         """Logits [B, V], float32, of what follows each row, for slots `first_slot` and following.
 
@@ -206,6 +212,7 @@ class EncoderDecoder:
         next run. Raises `ModelFailed`.
         """
         assert num_logits == 1, "there are no drafts"
+        assert not any(places), "there are no adapters"
         if not any(num_past) and isinstance(self._memory, DeviceMemory):
             self._encode_there(self._memory, first_slot, rows)
         elif not any(num_past):

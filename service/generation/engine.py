@@ -28,6 +28,7 @@ from service.errors import (
     Unavailable,
     invalid_field,
 )
+from service.generation.adapter_buffers import AdapterShape
 from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.inbox import Inbox, QueueLimits
 from service.generation.scheduler import SchedulerLimits, StepPlan
@@ -76,7 +77,7 @@ class GenerationEngine:
         self._is_over = False  # scheduler and cache may be broken, and are used no more
         self._num_failed_steps = 0
         self._step_started_s: float | None = None
-        self._num_moved_rows = 0  # when the last step was observed
+        self._num_moved_rows = self._num_evictions = 0  # when the last step was observed
         self._next_due_s = inf  # no sequence is late before
         self._outbox: list[SequenceUpdate] = []  # for the event loop, when the next run begins
         self._is_checked = True  # nothing changed since the last check of integrity
@@ -95,6 +96,12 @@ class GenerationEngine:
         """The number of token ids that the model knows."""
         return self._decoder.vocab_size
 
+    @property
+    def adapters(self) -> AdapterShape | None:
+        """The adapters that its requests may have; None where they may have none."""
+        buffers = None if isinstance(self._decoder, PagedDecoder) else self._decoder.adapters
+        return buffers.shape if buffers else None
+
     def generate(self, request: GenerationRequest) -> Generation:
         """Start a request; iterate over what comes back inside `async with`.
 
@@ -103,6 +110,7 @@ class GenerationEngine:
         `ModelFailed` or `Unavailable`.
         """
         assert request.num_prompt_tokens + request.max_tokens <= self._decoder.max_tokens
+        assert request.adapter is None or self.adapters is not None, "checked when it was loaded"
         if request.params.prompt_logprobs is not None and not self._can_score:
             raise invalid_field(
                 "prompt_logprobs",
@@ -227,6 +235,7 @@ class GenerationEngine:
             self._step_started_s = None
         error = Unavailable("Server is stopping")
         self._post(self._fail(self._take_all(), error, FinishReason.ABORT))
+        self._steps.close()
         self._flush()
 
     def _take_inbox(self) -> bool:
@@ -300,13 +309,15 @@ class GenerationEngine:
         self._scheduler.ran(plan, run_s, extended.num_agreed)
         self._learn_pace(plan, started_s)
         num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
+        num_evictions, self._num_evictions = self._num_evictions, self.cache.num_evictions
         ran = ran_step(
             plan,
             extended.updates,
             run_s=run_s,
             step_s=time.monotonic() - started_s,
             num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
-            num_agreed=sum(extended.num_agreed.values()),
+            num_evictions=self.cache.num_evictions - num_evictions,
+            agreed=tuple(extended.num_agreed.values()),
         )
         for observer in self._observers:
             observer.step_ran(ran)
@@ -359,7 +370,7 @@ class GenerationEngine:
         sequence.timings.finished_s = time.monotonic()
         if not sequence.timings.scheduled_s:
             self._inbox.count_out([sequence])
-        for observer in self._observers:
+        for observer in sequence.request.observers or self._observers:
             observer.sequence_ended(sequence)
 
     def _fail(

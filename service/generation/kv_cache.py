@@ -9,9 +9,11 @@ A slot is one row of `[slots, Hkv, T, Dh]` in every layer. Slots come in this or
     [num_decoding, num_slots)   sequences in prefill, idle slots, empty slots, in any order
 
 An idle slot keeps the tokens of a sequence that ended, so that a prompt which begins like them can
-copy what was computed. The least recently used idle slot is freed first. Slots are used from
-the lowest, at most twice as many as the sequences that ran at once, or `MIN_REACH`: memory that was
-never written is not allocated, so a cache takes what its load needs and not what it may take.
+copy what was computed. The least recently used idle slot is freed first, and its tokens go into a
+store of prefixes where there is one. Prompts share nothing with those of other namespaces. Slots
+are used from the lowest, at most twice as many as the sequences that ran at once, or `MIN_REACH`:
+memory that was never written is not allocated, so a cache takes what its load needs and not what it
+may take.
 
 When a sequence ends inside the first range, the range's last sequence takes its place: one running
 row moves, and what the ended one leaves behind moves out of the way if there is a slot worth less.
@@ -22,6 +24,7 @@ from collections.abc import Sequence as Many
 
 import numpy as np
 
+from service.generation.prefix_store import PrefixStore
 from service.generation.sequence import Sequence
 
 # Source slot, target slot, number of tokens, and how many of them the target has already.
@@ -34,7 +37,13 @@ class KVCache:
     """Slots, their tokens and their owners. `num_decoding` sequences are in the first slots."""
 
     def __init__(
-        self, num_slots: int, max_tokens: int, copy: Copy, *, can_save: bool = True
+        self,
+        num_slots: int,
+        max_tokens: int,
+        copy: Copy,
+        *,
+        can_save: bool = True,
+        store: PrefixStore | None = None,
     ) -> None:
         assert num_slots >= 1, "a cache needs at least one slot"
         self.num_slots = num_slots
@@ -43,9 +52,11 @@ class KVCache:
         self.num_moved_rows = 0
         self._copy = copy
         self._can_save = can_save  # what is in the way is worth a copy of its own
+        self._store = store  # of what has no slot left
         self._token_ids = np.zeros((num_slots, max_tokens), np.int32)
         self._lengths = np.zeros(num_slots, np.int64)  # tokens whose keys and values are there
         self._last_used = np.zeros(num_slots, np.int64)  # by a counter; 0 for an empty slot
+        self._namespaces = [""] * num_slots  # of the tokens
         self._owners: list[Sequence | None] = [None] * num_slots
         self._clock = 0
         self._reach = min(MIN_REACH, num_slots)  # the slots from here on were never written to
@@ -81,22 +92,37 @@ class KVCache:
         """Tokens kept for prompts to come."""
         return int(self._lengths.sum()) - self.num_tokens
 
+    @property
+    def num_stored_bytes(self) -> int:
+        """The memory of prefixes that have no slot."""
+        return self._store.num_bytes if self._store else 0
+
+    @property
+    def num_evictions(self) -> int:
+        """The pieces of prefixes that were given up so far."""
+        return self._store.num_evictions if self._store else 0
+
     def decoding(self) -> list[Sequence]:
         """The sequences that decode, by slot."""
         owners = [owner for owner in self._owners[: self.num_decoding] if owner is not None]
         assert len(owners) == self.num_decoding, "a gap among the decoding slots"
         return owners
 
-    def find_prefix(self, token_ids: np.ndarray) -> tuple[int, int]:
+    def find_prefix(self, token_ids: np.ndarray, namespace: str = "") -> tuple[int, int]:
         """The slot whose tokens agree longest with the beginning of these, and how long."""
         count = min(len(token_ids), self.max_tokens)
         if not count:
             return 0, 0
         is_same = self._token_ids[:, :count] == token_ids[:count]
         agreeing = np.where(is_same.all(axis=1), count, is_same.argmin(axis=1))
-        lengths = np.minimum(agreeing, self._lengths)
+        is_near = np.array([other == namespace for other in self._namespaces])
+        lengths = np.minimum(agreeing, self._lengths) * is_near
         slot = int(lengths.argmax())
         return slot, int(lengths[slot])
+
+    def num_stored(self, token_ids: np.ndarray, namespace: str = "") -> int:
+        """How many tokens of the beginning of these the store has."""
+        return self._store.num_kept(namespace, token_ids) if self._store else 0
 
     def claim(self, sequences: Many[Sequence]) -> None:
         """Give the sequences empty slots side by side, next to those that decode."""
@@ -120,6 +146,20 @@ class KVCache:
         self._own(slot, sequence)
         self._record(sequence, 0, num_tokens)
         sequence.num_reused_tokens = num_tokens
+
+    def claim_stored(self, sequence: Sequence) -> None:
+        """Give a slot whose first tokens come from the store: as many as it still has.
+
+        Room for what was in the slot may have been made of them.
+        """
+        assert self._store is not None, "something was found in it"
+        slot = self.num_decoding
+        self._vacate(slot, reserved=(slot,))
+        wanted = sequence.token_ids[: sequence.num_tokens - 1]
+        num_tokens = self._store.restore(sequence.request.namespace, wanted, slot)
+        self._own(slot, sequence)
+        self._record(sequence, 0, num_tokens)
+        sequence.num_reused_tokens = sequence.num_stored_tokens = num_tokens
 
     def advance(self, sequence: Sequence, num_tokens: int) -> None:
         """A run has computed the sequence's next tokens."""
@@ -167,9 +207,10 @@ class KVCache:
         self.num_decoding -= 1
 
     def check_integrity(self, sequences: Collection[Sequence]) -> None:
-        """Recount everything; `sequences` are all that should have a slot.
+        """Recount all slots; `sequences` are all that should have one.
 
-        Raises `AssertionError` saying what does not add up.
+        Raises `AssertionError` saying what does not add up. A store, of thousands of pieces, is
+        recounted by tests only.
         """
         owned = {slot: owner for slot, owner in enumerate(self._owners) if owner is not None}
         assert set(owned.values()) == set(sequences), "a slot is leaked, or a sequence lost its own"
@@ -182,6 +223,8 @@ class KVCache:
             assert self._lengths[slot] == length, f"{owner} has {self._lengths[slot]} in its slot"
             kept = self._token_ids[slot, :length]
             assert np.array_equal(kept, owner.token_ids[:length]), f"others' tokens in {owner}"
+            is_own = self._namespaces[slot] == owner.request.namespace
+            assert is_own, f"another namespace's tokens in {owner}"
             is_decoding = owner.num_uncomputed_tokens == 1 and length > 0
             assert is_decoding == (slot < self.num_decoding), f"{owner} is out of place"
         assert not self._lengths[self._reach :].any(), "a slot beyond the load's reach is in use"
@@ -196,6 +239,7 @@ class KVCache:
     def _own(self, slot: int, sequence: Sequence) -> None:
         self._owners[slot], sequence.slot = sequence, slot
         self._reach = min(self.num_slots, max(self._reach, 2 * self.num_used, slot + 1))
+        self._namespaces[slot] = sequence.request.namespace
         self._lengths[slot] = sequence.num_computed_tokens = 0
         self._touch(slot)
 
@@ -217,7 +261,10 @@ class KVCache:
         self._empty(slot)
 
     def _save(self, slot: int, reserved: Collection[int]) -> None:
-        """Copy what a slot without owner keeps to the slot worth least, if it is worth more."""
+        """Copy what a slot without owner keeps to the slot worth least, if it is worth more.
+
+        What has no slot left, of the two, goes into the store.
+        """
         assert self._owners[slot] is None, "an owned slot is not to be had"
         if not self._can_save or self._lengths[slot] < MIN_KEPT_TOKENS:
             return
@@ -227,9 +274,17 @@ class KVCache:
             if self._owners[other] is None and other not in reserved
         ]
         least = min(others, key=lambda other: int(self._last_used[other]), default=slot)
-        if self._last_used[least] < self._last_used[slot]:
+        if self._last_used[least] >= self._last_used[slot]:
+            self._store_row(slot)
+        else:
+            self._store_row(least)
             self._copy_row(slot, least, int(self._lengths[slot]))
             self._last_used[least] = self._last_used[slot]
+
+    def _store_row(self, slot: int) -> None:
+        if self._store is not None:
+            token_ids = self._token_ids[slot, : self._lengths[slot]]
+            self._store.keep(self._namespaces[slot], token_ids, slot)
 
     def _make_way(self) -> None:
         """Whoever is in prefill in the slot next to those that decode takes another."""
@@ -251,5 +306,6 @@ class KVCache:
     def _copy_row(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         self._copy(source, target, num_tokens, start)
         self._token_ids[target, :num_tokens] = self._token_ids[source, :num_tokens]
+        self._namespaces[target] = self._namespaces[source]
         self._lengths[target] = num_tokens
         self.num_moved_rows += 1

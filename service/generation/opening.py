@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.errors import LoadError, ModelFailed
+from service.generation.adapter_buffers import ADAPTERS_SUFFIX
 from service.generation.decoder import MAX_SLOTS, PREFILL_SUFFIX, DecoderShape, OnnxDecoder
 from service.runtime.binding import HostMemory, Memory
 from service.runtime.device_errors import megabytes, out_of_memory
@@ -29,25 +30,25 @@ class CacheLimits:
     max_bytes: int
 
 
-def open_prefill(
-    path: Path, options: SessionOptions, weights: SharedWeights | None = None
+def open_beside(
+    path: Path, suffix: str, options: SessionOptions, weights: SharedWeights | None = None
 ) -> OnnxSession | None:
-    """The graph for prompts beside a decoder's, if there is one; a device needs none.
+    """A further graph of a decoder's, if there is one; a device has none.
 
     `weights` are the decoder's, which it shares.
 
-    It saves the padding of prompts, which costs a processor more than putting their keys and values
-    into slots does.
+    The graph for prompts saves their padding, which costs a processor more than putting their keys
+    and values into slots does; the one with adapters runs where a row has one.
     """
     if options.device != "cpu":
         return None
-    beside = path.with_suffix(PREFILL_SUFFIX)
+    beside = path.with_suffix(suffix)
     return OnnxSession(beside, options, weights) if beside.is_file() else None
 
 
 def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "OnnxDecoder":
     """Load a graph, with as many slots as the memory holds; `LoadError` where it holds none."""
-    options = replace(options, spin_us=SPIN_US)
+    options = replace(options, spin_us=max(SPIN_US, options.spin_us))
     session = OnnxSession(path, options)
     slot_bytes = DecoderShape.of(session.signature).bytes_per_slot(limits.max_tokens)
     num_slots = min(limits.max_bytes // slot_bytes, MAX_SLOTS)
@@ -62,7 +63,8 @@ def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "O
             num_slots=num_slots,
             max_tokens=limits.max_tokens,
             max_rows=min(limits.max_rows, num_slots),
-            prefill=open_prefill(path, options, session.weights),
+            prefill=open_beside(path, PREFILL_SUFFIX, options, session.weights),
+            adapted=open_beside(path, ADAPTERS_SUFFIX, options, session.weights),
             memory=memory_of(options),
         )
 

@@ -22,7 +22,7 @@ from service.generation.decoder_interface import PackedInputs, PagedDecoder
 from service.generation.paged_cache import PagedCache
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.sequence import Sequence
-from service.generation.speculation import Draft, lookup
+from service.generation.speculation import Draft, draft_of, is_forced
 from service.generation.step_logits import StepLogits
 
 LEAST_CHANCE = 0.3  # that a drafted token holds, together with those before it
@@ -127,7 +127,8 @@ class PackedScheduler(Scheduler[PackedPlan]):
         del run_s  # a drafted token costs little in a run that reads all weights
         for draft in plan.drafts:
             sequence, num_drafted = draft.sequence, len(draft.token_ids)
-            sequence.drafts.add(num_agreed[sequence], num_drafted, sequence.num_tokens)
+            if not draft.is_forced:
+                sequence.drafts.add(num_agreed[sequence], num_drafted, sequence.num_tokens)
 
     def settle(self, sequence: Sequence) -> None:
         """It stays where it is."""
@@ -136,7 +137,11 @@ class PackedScheduler(Scheduler[PackedPlan]):
         """Drafts share half of the tokens that prompts could have, evenly."""
         most = self._limits.max_prefill_tokens // 2 // max(1, len(decoding))
         most = min(most, self._limits.max_draft_tokens)
-        drafts = [Draft(each, self._draft_of(each, most)) for each in decoding] if most else []
+        drafts = (
+            [Draft(each, self._draft_of(each, most), is_forced(each)) for each in decoding]
+            if most
+            else []
+        )
         return tuple(draft for draft in drafts if len(draft.token_ids))
 
     def _draft_of(self, sequence: Sequence, most: int) -> np.ndarray:
@@ -145,8 +150,9 @@ class PackedScheduler(Scheduler[PackedPlan]):
             return sequence.token_ids[:0]
         rate = sequence.drafts.rate(sequence.num_tokens)
         num_likely = int(np.log(LEAST_CHANCE) / np.log(rate))
+        num_likely = most if is_forced(sequence) else num_likely
         num_tokens = min(most, num_likely, sequence.num_output_tokens_left - 1)
-        return lookup(sequence.token_ids[: sequence.num_tokens], max(0, num_tokens))
+        return draft_of(sequence, max(0, num_tokens))
 
     def _begin(self, *, can_score: bool) -> Sequence | None:
         """The first in line, with a place, if it can begin now."""
@@ -173,8 +179,12 @@ class PackedScheduler(Scheduler[PackedPlan]):
         if not begun or not self._cache.can_reuse or sequence.scores_prompt:
             return False
         num_wanted = self._cache.num_known_tokens(sequence) + self._cache.block_size
-        prompt = sequence.token_ids[: sequence.num_tokens - 1]
-        return any(num_common(other.request.prompt_ids, prompt) >= num_wanted for other in begun)
+        prompt, namespace = (
+            sequence.token_ids[: sequence.num_tokens - 1],
+            sequence.request.namespace,
+        )
+        near = [each.request for each in begun if each.request.namespace == namespace]
+        return any(num_common(other.prompt_ids, prompt) >= num_wanted for other in near)
 
     def _sample_beside(self, sequence: Sequence) -> Sequence | None:
         """A running sample of the same request, which has its prompt but for the last token."""

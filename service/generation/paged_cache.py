@@ -58,6 +58,8 @@ class PagedCache:
         self.max_tokens = max_tokens
         self.num_slots = max_rows
         self.num_moved_rows = 0
+        self.num_stored_bytes = 0  # blocks that are kept are of the cache itself
+        self.num_evictions = 0  # of a store, which there is none of
         self.can_reuse = can_reuse
         self._copy = copy
         self._rows: dict[Sequence, _Row] = {}
@@ -272,7 +274,8 @@ class PagedCache:
     def _key_of(self, sequence: Sequence, place: int, before: list[bytes]) -> bytes:
         """What the sequence's full block at a place is known by; `before` are those before it."""
         tokens = sequence.token_ids[place * self.block_size : (place + 1) * self.block_size]
-        return blake2b(tokens.tobytes(), digest_size=KEY_BYTES, key=b"".join(before[-1:])).digest()
+        key = before[-1] if before else _root_of(sequence.request.namespace)
+        return blake2b(tokens.tobytes(), digest_size=KEY_BYTES, key=key).digest()
 
     def _take(self, owner: Owner) -> int:
         """An empty block, or the one that was idle longest, out of what was promised."""
@@ -323,6 +326,11 @@ class PagedCache:
         row.blocks.append(self._take(_owner(target)))
         self._copy(self._rows[source].blocks[place], row.blocks[place], num_rest)
         self.num_moved_rows += 1
+
+
+def _root_of(namespace: str) -> bytes:
+    """What stands before the first block: prompts of other namespaces share none."""
+    return blake2b(namespace.encode(errors="surrogatepass"), digest_size=KEY_BYTES).digest()
 
 
 def _owner(sequence: Sequence) -> Owner:

@@ -12,10 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from service.contract.grammar import KINDS as GRAMMAR_KINDS
+from service.contract.grammar import Grammar, take_grammar
 from service.errors import InvalidArgument, invalid_field
 
 MAX_TEXT_CHARACTERS = 65_536  # of a request's parameters as JSON
-MAX_NESTING = 16  # of lists and objects in it; what is known needs 2
+MAX_NESTING = 100  # of lists and objects in it: those of a schema, and a few around it
 MAX_SHOWN_CHARACTERS = 64  # of a wrong value, in the message about it
 _MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)  # an escape is one, so no end of its string
 GREEDY_BELOW = 1e-5  # vLLM's: below it, scaling by 1 / temperature tells nothing but the best
@@ -34,6 +36,7 @@ MAX_LOGIT_BIAS = 100.0
 MAX_BIASED_TOKENS = 1_024
 MAX_STOP_TOKEN_IDS = 64
 MAX_LISTED_TOKEN_IDS = 8_192  # allowed or banned
+MAX_SALT_CHARACTERS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ class SamplingParams:
     length_penalty: float = 1.0  # the best have the largest log probability / tokens ** this
     fit_max_tokens: bool = False  # max_tokens is lowered to what fits behind the prompt
     prompt_logprobs: int | None = None  # as `logprobs`, of the prompt's tokens
+    cache_salt: str = ""  # prompts share what was computed with those of the same one only
+    grammar: Grammar | None = None  # the form of the output; None: any text
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
@@ -137,6 +142,7 @@ class SamplingParams:
         for name in SWITCHES:
             if not isinstance(value := getattr(self, name), bool):
                 raise invalid_field(name, f"is {_shown(value)}, expected true or false")
+        _check_salt(self.cache_salt)
         self._check_together()
 
     def _check_together(self) -> None:
@@ -147,12 +153,23 @@ class SamplingParams:
                 "min_tokens",
                 f"is {self.min_tokens}, expected at most max_tokens, which is {self.max_tokens}",
             )
+        if self.grammar is not None:
+            self._check_grammar(self.grammar.kind)
         if self.has_beams:
             self._check_beams()
         elif self.n > 1 and self.is_greedy:
             raise invalid_field(
                 "n", f"is {self.n}, expected 1 where temperature is 0: all samples would be equal"
             )
+
+    def _check_grammar(self, kind: str) -> None:
+        """When the output ends is the grammar's to say."""
+        if self.min_tokens:
+            raise invalid_field("min_tokens", f"is {self.min_tokens}, expected 0 beside {kind}")
+        if self.ignore_eos:
+            raise invalid_field("ignore_eos", f"is true, expected false beside {kind}")
+        if self.max_tokens == 0:
+            raise invalid_field("max_tokens", f"is 0, expected 1 or more beside {kind}")
 
     def _check_without_output(self) -> None:
         if self.prompt_logprobs is None:
@@ -241,18 +258,21 @@ class SamplingParams:
 
         `defaults` are a model's, as `with_defaults` takes them.
         """
-        known = [known_field.name for known_field in fields(cls)]
-        for name in values:
+        known = [each.name for each in fields(cls) if each.name != "grammar"]
+        known += GRAMMAR_KINDS
+        left = dict(values)
+        grammar = take_grammar(left)
+        for name in left:
             if name not in known:
                 raise InvalidArgument(
                     f"{_shown(name)} is not a sampling parameter, known are {', '.join(known)}"
                 )
         values_by_name: dict[str, Any] = {
             name: converted
-            for name, value in values.items()
+            for name, value in left.items()
             if (converted := _converted(name, value)) is not None
         }
-        return cls(**with_defaults(values_by_name, defaults))
+        return cls(**with_defaults(values_by_name, defaults), grammar=grammar)
 
     @classmethod
     def from_json(cls, text: str, defaults: Mapping[str, float] = {}) -> "SamplingParams":
@@ -317,6 +337,17 @@ def _number(name: str, value: object, allowed: _Range, of: str = "") -> float:
     if value not in allowed:  # nor is NaN
         raise invalid_field(name, f"{shown}, expected {allowed}")
     return value if allowed.is_whole else float(value)
+
+
+def _check_salt(salt: object) -> None:
+    if not isinstance(salt, str):
+        raise invalid_field("cache_salt", f"is {_shown(salt)}, expected a text")
+    if len(salt) > MAX_SALT_CHARACTERS:
+        raise invalid_field(
+            "cache_salt",
+            f"has {len(salt)} characters, expected at most {MAX_SALT_CHARACTERS}, such as a hash "
+            "of a longer one",
+        )
 
 
 def _token_ids(name: str, ids: object, limit: int) -> tuple[int, ...]:

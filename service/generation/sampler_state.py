@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from service.errors import InvalidArgument
+from service.generation.grammar_state import GrammarState, Matcher
 from service.generation.params import SamplingParams
 
 
@@ -81,8 +83,12 @@ class SamplerState:
         *,
         first_token_ids: tuple[int, ...] = (),
         banned_token_ids: tuple[int, ...] = (),
+        matcher: Matcher | None = None,
     ) -> None:
-        """The model's own tokens, as `Vocabulary` has them, come before what a request says."""
+        """The model's own tokens, as `Vocabulary` has them, come before what a request says.
+
+        A matcher is this sequence's own, at the beginning of its grammar.
+        """
         self.params = params
         self.is_greedy = params.is_greedy
         self.is_unfiltered = params.is_unfiltered
@@ -109,10 +115,18 @@ class SamplerState:
             or self._counts is not None
             or self._followers is not None
         )
+        self.grammar: GrammarState | None = None
+        if matcher is not None:
+            is_plain = self.is_greedy or self.is_unfiltered
+            needs_all = self._always_edits or params.has_beams or not is_plain
+            self.grammar = GrammarState(matcher, self._ends, needs_all=needs_all)
 
     def append(self, token_id: int) -> None:
         """Count a token as generated; `sample` does so for what it chooses."""
+        is_own = self.forced is None and token_id not in self.ends
         self.num_generated += 1
+        if self.grammar is not None and is_own:
+            self.grammar.take(token_id)
         if self._counts is not None:
             self._counts.add(token_id)
         if self._followers is not None:
@@ -123,11 +137,17 @@ class SamplerState:
         other = copy.copy(self)
         other._counts = copy.deepcopy(self._counts)  # noqa: SLF001 - of its own class
         other._followers = copy.deepcopy(self._followers)  # noqa: SLF001 - the same
+        other.grammar = self.grammar and self.grammar.fork()
         return other
 
     def draw(self) -> float:
         """The next uniform number in [0, 1)."""
         return self.random.random()
+
+    @property
+    def failure(self) -> InvalidArgument | None:
+        """Why the grammar allows no token, if it failed."""
+        return self.grammar.failure if self.grammar is not None else None
 
     @property
     def forced(self) -> int | None:
@@ -138,6 +158,32 @@ class SamplerState:
     @property
     def edits(self) -> bool:
         """Whether the next token is chosen from other logits than come from the model."""
+        return self._has_own_edits or (self.grammar is not None and not self.is_tried)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether a token is drawn from the model's own logits, and again if `keeps` refuses it.
+
+        That gives the distribution of a draw among those that the grammar allows.
+        """
+        if self.grammar is None or self.is_greedy or not self.grammar.trusts_model:
+            return False
+        return not self._has_own_edits and not self.grammar.forced
+
+    def keeps(self, token_id: int) -> bool:
+        """Whether the model's own choice stays: only a grammar edits, and it allows this token."""
+        if self.grammar is None or self._has_own_edits:
+            return False
+        return self.grammar.allows(token_id)
+
+    @property
+    def few(self) -> np.ndarray | None:
+        """The ids int64 that a grammar allows, ascending, if it alone edits, and they are few."""
+        return None if self.grammar is None or self._has_own_edits else self.grammar.few
+
+    @property
+    def _has_own_edits(self) -> bool:
+        """Whether more than a grammar edits."""
         is_early = self.num_generated < self.params.min_tokens and self._ends.size > 0
         return self._always_edits or is_early or self.forced is not None
 
@@ -163,6 +209,8 @@ class SamplerState:
             edited_V[self._followers.of_last()] = -np.inf
         if self._counts is not None:
             _penalize(edited_V, self._counts, self.params)
+        if self.grammar is not None:
+            self.grammar.edit(edited_V)
         return edited_V
 
 

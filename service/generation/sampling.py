@@ -4,7 +4,7 @@ Knows sampling parameters and arrays; nothing of sequences, slots, text or threa
 is done to a row, in vLLM's order (its `v1/sample/sampler.py`):
 
 1. logprobs are taken: log-softmax of the logits as the model gave them
-2. bans: ends before `min_tokens`, all but the allowed ids, the banned ids
+2. bans: ends before `min_tokens`, all but the allowed ids, the banned ids, what a grammar forbids
 3. `logit_bias` is added; then no n-gram may repeat (transformers' NoRepeatNGram)
 4. repetition penalty (CTRL, arXiv 1909.05858: over prompt and output, logits above 0 are
    divided by it, others multiplied), then presence and frequency penalty (OpenAI's: over
@@ -83,9 +83,10 @@ def sample(
     """
     num_rows, vocab_size = logits_BV.shape
     assert num_rows == len(states), f"{num_rows} rows of logits for {len(states)} states"
-    token_ids = logits_BV.argmax(axis=1).astype(np.int64, copy=False)
+    best_B = logits_BV.argmax(axis=1)
+    token_ids = best_B.astype(np.int64)
     # NaN counts as the largest, so the maximum tells of NaN and inf; -inf: no finite one.
-    highest_B = logits_BV[np.arange(num_rows), token_ids]
+    highest_B = logits_BV[np.arange(num_rows), best_B]
     is_valid = np.isfinite(highest_B)
     edits = [state.edits for state in states]
     with np.errstate(over="ignore"):  # a difference of huge logits is -inf, as it should be
@@ -107,12 +108,17 @@ def sample(
             token_ids[ranked], is_open[ranked] = _among_best(best), False
         scratch_2V = np.empty((2, vocab_size), np.float32)
         for row, state in enumerate(states):
-            is_best = state.is_greedy and not edits[row]
-            if is_best or not is_open[row] or not is_valid[row]:
+            if not is_valid[row]:
                 continue
-            mass = None if excerpt is None else float(excerpt.masses[row])
-            chosen = _choose(logits_BV[row], int(token_ids[row]), state, scratch_2V, mass)
-            is_valid[row], token_ids[row] = chosen is not None, chosen or 0
+            if state.is_greedy and (not edits[row] or state.keeps(_id_of(row, token_ids, excerpt))):
+                continue
+            if is_open[row]:
+                mass = None if excerpt is None else float(excerpt.masses[row])
+                chosen = _choose(logits_BV[row], int(best_B[row]), state, scratch_2V, mass)
+                is_valid[row], token_ids[row] = chosen is not None, chosen or 0
+            if state.is_tried and not state.keeps(int(token_ids[row])):
+                chosen = _choose(logits_BV[row], int(best_B[row]), state, scratch_2V, None)
+                is_valid[row], token_ids[row] = chosen is not None, chosen or 0
     if excerpt is not None:
         token_ids = excerpt.ids[np.arange(num_rows), token_ids]
     token_ids[~is_valid] = 0
@@ -130,6 +136,11 @@ def sample(
                 else _logprobs_in(excerpt, row, logits_BV[row], token_id, num_top)
             )
     return Sampled(token_ids, is_valid, logprobs)
+
+
+def _id_of(row: int, places: np.ndarray, excerpt: Excerpt | None) -> int:
+    """The token that a row's place stands for."""
+    return int(places[row] if excerpt is None else excerpt.ids[row, places[row]])
 
 
 def _propose(
@@ -170,22 +181,46 @@ def _choose(
 
     `mass` is the sum of a whole vocabulary's weights, where the row is an excerpt of it.
     """
-    edited_V = state.edit(logits_V, scratch_2V[0])
-    if edited_V is not logits_V:
-        best = int(edited_V.argmax())
-        if not np.isfinite(edited_V[best]):
+    if not state.edits:
+        return _draw(logits_V, best, state, scratch_2V[1], mass)
+    if (few := state.few) is not None:
+        chosen = _among_few(logits_V[few], state)
+        token_id = None if chosen is None else int(few[chosen])
+    else:
+        edited_V = state.edit(logits_V, scratch_2V[0])
+        likeliest = int(edited_V.argmax())
+        if not np.isfinite(edited_V[likeliest]):
             return None
+        token_id = _draw(edited_V, likeliest, state, scratch_2V[1], mass)
+    state.keeps(best)  # whether the model's own choice is tried first next time
+    return token_id
+
+
+def _among_few(logits: np.ndarray, state: SamplerState) -> int | None:
+    """The place of a token among a few that are allowed; None if none is."""
+    if logits.size < 2:
+        return 0 if logits.size else None
+    likeliest = int(logits.argmax())
+    if not np.isfinite(logits[likeliest]):
+        return None
+    return _draw(logits, likeliest, state, np.empty_like(logits), None)
+
+
+def _draw(
+    logits_V: np.ndarray, best: int, state: SamplerState, scratch_V: np.ndarray, mass: float | None
+) -> int:
+    """A token of logits as they are, of which the largest is at `best`."""
     if state.is_greedy:
         return best
-    params, highest = state.params, edited_V[best]
+    params, highest = state.params, logits_V[best]
     if params.top_k:
-        return int(_among_best([(edited_V, highest, state)])[0])
+        return int(_among_best([(logits_V, highest, state)])[0])
     if state.is_unfiltered:
-        if edited_V.size > SMALL_VOCABULARY:
-            return _race(edited_V, highest, state)
-        weights_V = weights_of(edited_V, highest, params.temperature, scratch_2V[1])
+        if logits_V.size > SMALL_VOCABULARY:
+            return _race(logits_V, highest, state)
+        weights_V = weights_of(logits_V, highest, params.temperature, scratch_V)
         return _pick(weights_V, state.draw())
-    ids, weights = _filtered(edited_V, highest, params, scratch_2V[1], mass)
+    ids, weights = _filtered(logits_V, highest, params, scratch_V, mass)
     return int(ids[_pick(weights, state.draw())])
 
 

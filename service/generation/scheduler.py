@@ -34,6 +34,7 @@ class SchedulerLimits:
     overhead_tokens: int = 16  # what one more run costs, in tokens; decision 0018
     priority_step_s: float = 5.0  # how much later each priority counts as having come
     can_reuse_prefixes: bool = True
+    max_prefix_bytes: int = 0  # of prefixes that have no slot; 0: they are given up
     pads_prompts: bool = True  # in a run of several each costs as much as the longest
     has_whole_prompts: bool = False  # computed in one run each, or copied from another sample
     max_candidates: int = 256  # waiting sequences looked at when a step is planned

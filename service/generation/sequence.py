@@ -16,11 +16,13 @@ from math import inf
 
 import numpy as np
 
+from service.contract.adapter import Adapter
+from service.generation.grammar_state import Matcher
 from service.generation.params import SamplingParams
 from service.generation.sampler_state import SamplerState
 from service.generation.sampling import TokenLogprobs
 from service.generation.text_stream import TextStream
-from service.records import FinishReason, SequenceTimings
+from service.records import FinishReason, Observer, SequenceTimings
 
 DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of
 DRAFT_MEMORY = 0.97  # the weight of earlier drafts that is left after each token
@@ -49,6 +51,10 @@ class GenerationRequest:
     priority: int = 0  # 0 goes first
     timeout_s: float | None = None  # how long it may wait in the queue; None leaves it to the model
     chunk_per_token: bool = False  # none are merged, however late their reader is
+    matchers: tuple[Matcher, ...] = ()  # one per sample where a grammar bounds the output
+    namespace: str = ""  # prompts share what was computed with those of the same one only
+    adapter: Adapter | None = None  # None: the base model itself
+    observers: Many[Observer] = ()  # of what becomes of its sequences, in place of the engine's
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -89,7 +95,8 @@ class Sequence:
     token_ids: np.ndarray = field(init=False)  # int32 [most tokens]: prompt, then output
     num_tokens: int = field(init=False)
     num_computed_tokens: int = 0
-    num_reused_tokens: int = 0  # copied from another slot instead of computed
+    num_reused_tokens: int = 0  # copied from another slot or a store instead of computed
+    num_stored_tokens: int = 0  # of those, from a store
     slot: int | None = None
     finish_reason: FinishReason | None = None
     drafts: DraftRecord = field(default_factory=DraftRecord)
@@ -189,6 +196,7 @@ def samples_of(
                     index,
                     first_token_ids=vocabulary.first_token_ids,
                     banned_token_ids=vocabulary.banned_token_ids,
+                    matcher=request.matchers[index] if request.matchers else None,
                 ),
                 TextStream(
                     vocabulary.token_bytes,

@@ -13,11 +13,13 @@ for one row only, and starts several rows from nothing; hence the three kinds of
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
+from service.generation.adapter_places import AdapterPlaces
 from service.generation.decoder_interface import Decoder
 from service.generation.kv_cache import MIN_KEPT_TOKENS, KVCache
+from service.generation.prefix_store import PIECE_TOKENS
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.sequence import Sequence
 from service.generation.speculation import Speculator
@@ -31,6 +33,8 @@ MAX_PADDED = 4
 class SlotPlan(StepPlan):
     """One forward pass; the sequences are in neighbouring slots, in their order."""
 
+    places: tuple[int, ...] = ()  # of the sequences' adapters; () where none has one
+
     @property
     def first_slot(self) -> int:
         slot = self.sequences[0].slot
@@ -42,16 +46,22 @@ class SlotPlan(StepPlan):
         rows = self.rows()
         is_part = num_past[0] + len(rows[0]) < self.sequences[0].num_tokens
         num_logits = sum(self.num_scored) + (0 if is_part else 1 + self.num_drafted)
-        logits = StepLogits.of(decoder.run(self.first_slot, rows, num_past, max(1, num_logits)))
+        num_logits_run = max(1, num_logits)
+        logits = StepLogits.of(
+            decoder.run(self.first_slot, rows, num_past, num_logits_run, self.places)
+        )
         return logits if num_logits else logits.take(slice(0))
 
 
 class SlotScheduler(Scheduler[SlotPlan]):
     """Waiting sequences in their order, the one in chunks, and (in the cache) those decoding."""
 
-    def __init__(self, limits: SchedulerLimits, cache: KVCache) -> None:
+    def __init__(
+        self, limits: SchedulerLimits, cache: KVCache, adapters: AdapterPlaces | None = None
+    ) -> None:
         super().__init__(limits, cache)
         self._cache = cache
+        self._adapters = adapters  # None: the decoder takes none
         self._in_chunks: Sequence | None = None
         self._budget_tokens = limits.max_prefill_tokens  # left until the next decoding step
         self._num_decoding = 0  # sequences, when the last decoding step was planned
@@ -61,6 +71,17 @@ class SlotScheduler(Scheduler[SlotPlan]):
         return self._cache.decoding() + ([self._in_chunks] if self._in_chunks else [])
 
     def plan(self) -> SlotPlan | None:
+        if self._adapters is None:
+            return self._plan()
+        if self._waiting:
+            self._adapters.begin(sequence.request.adapter for sequence in self.running())
+        plan = self._plan()
+        if plan is None:
+            return None
+        places = tuple(self._adapters.place_of(each.request.adapter) for each in plan.sequences)
+        return replace(plan, places=places) if any(places) else plan
+
+    def _plan(self) -> SlotPlan | None:
         plan = self._plan_prefill()
         if plan is not None:
             num_computed = self._num_computed(plan.num_new_tokens)
@@ -137,34 +158,50 @@ class SlotScheduler(Scheduler[SlotPlan]):
         return is_fresh or not self._cache.num_decoding or num_tokens < self._budget_tokens
 
     def _candidates(self) -> Iterator[Sequence]:
-        """Waiting sequences in order, without those that wait for their leader's prefill."""
+        """Waiting sequences in order, without those whose turn has not come.
+
+        They wait for their leader's prefill, or for a place of their adapter.
+        """
         for sequence in islice(self._waiting, self._limits.max_candidates):
             leader = sequence.leader
-            if leader is None or leader.is_finished or not leader.num_prompt_tokens_left:
+            if leader is not None and not leader.is_finished and leader.num_prompt_tokens_left:
+                continue
+            if self._adapters is None or self._adapters.claim(sequence.request.adapter):
                 yield sequence
 
-    def _find_prefix(self, sequence: Sequence) -> tuple[int, int]:
-        """The slot to copy from, and how many tokens; 0 where there is nothing worth it."""
+    def _find_prefix(self, sequence: Sequence) -> tuple[int | None, int]:
+        """The slot to copy from, None for the store; how many tokens, 0 for nothing of worth."""
         if sequence.scores_prompt:  # what is copied has no logits
-            return 0, 0
+            return None, 0
         if self._limits.has_whole_prompts:
             return self._find_sample(sequence)
         if sequence.leader is None and not self._limits.can_reuse_prefixes:
-            return 0, 0
-        source, num_same = self._cache.find_prefix(sequence.token_ids[: sequence.num_tokens - 1])
+            return None, 0
+        wanted, namespace = (
+            sequence.token_ids[: sequence.num_tokens - 1],
+            sequence.request.namespace,
+        )
+        source, num_same = self._cache.find_prefix(wanted, namespace)
+        if num_same + PIECE_TOKENS <= len(wanted):
+            num_stored = self._cache.num_stored(wanted, namespace)
+            if num_stored > num_same:
+                return None, num_stored
         least = MIN_KEPT_TOKENS if sequence.leader is None else 1
         return source, num_same if num_same >= least else 0
 
-    def _find_sample(self, sequence: Sequence) -> tuple[int, int]:
+    def _find_sample(self, sequence: Sequence) -> tuple[int | None, int]:
         """The slot of another sample, which has the whole prompt; its last token is left."""
         for other in self._cache.decoding() if sequence.leader else ():
             if other.request is sequence.request and other.slot is not None:
                 return other.slot, sequence.num_tokens - 1
-        return 0, 0
+        return None, 0
 
-    def _admit_with_prefix(self, sequence: Sequence, source: int, num_same: int) -> None:
+    def _admit_with_prefix(self, sequence: Sequence, source: int | None, num_same: int) -> None:
         self._waiting.remove(sequence)
-        self._cache.claim_with_prefix(sequence, source, num_same)
+        if source is None:
+            self._cache.claim_stored(sequence)
+        else:
+            self._cache.claim_with_prefix(sequence, source, num_same)
         self._budget_tokens -= self._limits.overhead_tokens  # copying takes its time too
         if sequence.num_uncomputed_tokens == 1:
             self._start_decoding(sequence)
@@ -208,6 +245,8 @@ class SlotScheduler(Scheduler[SlotPlan]):
             return False
         # What could be copied once it is computed is worth waiting for; so is what is there now.
         prompt = sequence.token_ids[: sequence.num_tokens]
-        if any(num_common(o.token_ids[: o.num_tokens], prompt) >= MIN_KEPT_TOKENS for o in chosen):
+        namespace = sequence.request.namespace
+        near = [other for other in chosen if other.request.namespace == namespace]
+        if any(num_common(o.token_ids[: o.num_tokens], prompt) >= MIN_KEPT_TOKENS for o in near):
             return not self._limits.can_reuse_prefixes
         return not self._find_prefix(sequence)[1]

@@ -4,7 +4,8 @@ A text that summarises, edits or repeats has parts of its prompt or output again
 followed the last few tokens there are a draft (prompt lookup decoding). A run over the draft gives
 the model's logits after each of its tokens, at a lower cost than one run per token. Tokens are
 still chosen from the model's logits, one after the other, so the text stays the same; a draft
-only decides how many are chosen per run.
+only decides how many are chosen per run. Where a grammar leaves one text only, its tokens are the
+draft, and always right; a draft from the text is cut where the grammar forbids it.
 
 Whether a draft pays is computed from the cost of earlier runs, and from the share of a sequence's
 drafts that were right. The cost of wrong drafts is bounded: it is paid from a credit, in decoding
@@ -46,12 +47,31 @@ def lookup(token_ids: np.ndarray, num_tokens: int) -> np.ndarray:
     return np.resize(follows, num_tokens) if len(follows) < num_tokens else follows[:num_tokens]
 
 
+def draft_of(sequence: Sequence, num_tokens: int) -> np.ndarray:
+    """The next tokens, int32, at most `num_tokens`: forced ones, else those of `lookup`."""
+    token_ids = sequence.token_ids[: sequence.num_tokens]
+    grammar = sequence.sampler.grammar
+    if grammar is None:
+        return lookup(token_ids, num_tokens)
+    if forced := grammar.forced:
+        return np.array(forced[:num_tokens], np.int32)
+    token_ids = lookup(token_ids, num_tokens)
+    return token_ids[: grammar.num_valid(token_ids)] if len(token_ids) else token_ids
+
+
+def is_forced(sequence: Sequence) -> bool:
+    """Whether a grammar leaves one next token."""
+    grammar = sequence.sampler.grammar
+    return grammar is not None and bool(grammar.forced)
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Tokens that a sequence may say next."""
 
     sequence: Sequence
     token_ids: np.ndarray  # int32, at least one
+    is_forced: bool = False  # by a grammar, so that agreement tells nothing of later drafts
 
 
 class Speculator:
@@ -84,7 +104,7 @@ class Speculator:
             token_ids = self._draft_of(sequence, step_cost / len(decoding))
             if not len(token_ids):
                 return None
-            drafts.append(Draft(sequence, token_ids))
+            drafts.append(Draft(sequence, token_ids, is_forced(sequence)))
         self._turn += 1
         return drafts[self._turn % len(drafts)]
 
@@ -101,15 +121,18 @@ class Speculator:
         self._check_costs[num_run] = _average(self._check_costs.get(num_run), cost)
         num_steps = num_decoding * cost / self._step_costs[num_decoding]  # of one sequence's tokens
         self._credit = min(self._credit + num_agreed + 1 - num_steps, MAX_CREDIT)
-        draft.sequence.drafts.add(num_agreed, num_drafted, draft.sequence.num_tokens)
+        if not draft.is_forced:
+            draft.sequence.drafts.add(num_agreed, num_drafted, draft.sequence.num_tokens)
 
     def _draft_of(self, sequence: Sequence, token_cost: float) -> np.ndarray:
         """The draft that gains most, or an empty one where none gains enough."""
         if sequence.request.params.has_beams:  # which beam continues is known only after each token
             return sequence.token_ids[:0]
         most = max(0, sequence.num_output_tokens_left - 1)  # one more is said after the draft
-        token_ids = lookup(sequence.token_ids[: sequence.num_tokens], min(most, self._lengths[-1]))
+        token_ids = draft_of(sequence, min(most, self._lengths[-1]))
         rate = sequence.drafts.rate(sequence.num_tokens)
+        if is_forced(sequence):
+            return self._forced_of(token_ids, token_cost)
         best, best_gain = 0, LEAST_GAIN
         for length in self._lengths:
             if length > len(token_ids):
@@ -119,6 +142,11 @@ class Speculator:
             if num_expected / cost > best_gain and cost - 1 <= self._credit:
                 best, best_gain = length, num_expected / cost
         return token_ids[:best]
+
+    def _forced_of(self, token_ids: np.ndarray, token_cost: float) -> np.ndarray:
+        """Forced tokens, if a run over them gains: all of them will be said."""
+        gain = (len(token_ids) + 1) * token_cost / self._cost_of(len(token_ids) + 1)
+        return token_ids if gain > LEAST_GAIN else token_ids[:0]
 
     def _cost_of(self, num_tokens: int) -> float:
         known = self._check_costs.get(num_tokens)

@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from service.errors import AttendantError, ModelFailed
+from service.errors import AttendantError, InvalidArgument, ModelFailed
+from service.generation.adapter_places import AdapterPlaces
 from service.generation.beams import BeamSearch, Hypothesis
 from service.generation.decoder_interface import Decoder, PagedDecoder
 from service.generation.kv_cache import KVCache
+from service.generation.mask_thread import MaskThread
 from service.generation.packed_scheduler import PackedScheduler
 from service.generation.paged_cache import PagedCache
+from service.generation.prefix_store import PrefixStore
 from service.generation.prompt_scores import score_prompt
 from service.generation.sampling import TokenLogprobs
 from service.generation.scheduler import Scheduler, SchedulerLimits, StepPlan
@@ -58,6 +61,7 @@ class Steps:
         self.scheduler, self.cache = _scheduler_of(decoder, limits)
         self.searches: dict[GenerationRequest, BeamSearch] = {}
         self._decoder = decoder
+        self._masks = MaskThread()
         self._vocabulary = vocabulary
         self._finish = finish
         self._fail = fail
@@ -68,7 +72,12 @@ class Steps:
 
     def run(self, plan: StepPlan) -> StepLogits:
         """The logits of a step. Raises whatever a model raises."""
-        return plan.run_on(self._decoder)
+        with self._masks.beside(plan.sequences):
+            return plan.run_on(self._decoder)
+
+    def close(self) -> None:
+        """Give up what is beside the engine's thread."""
+        self._masks.close()
 
     def extend(self, plan: StepPlan, logits: StepLogits) -> Extended:
         """The sequences' new tokens and errors, after a step that ran."""
@@ -170,7 +179,8 @@ class Steps:
                 token_id = int(chosen.token_ids[place])
                 updates.append(self._append(sequence, token_id, chosen.logprobs[place], now_s))
             else:
-                error = ModelFailed("the model's output is not finite, or every token is banned")
+                (row,) = drawn.whole_rows([place])
+                error = _no_token(sequence, is_finite=bool(np.isfinite(row.max())))
                 updates += self._fail([sequence], error)
         if not beams:
             return updates
@@ -243,6 +253,9 @@ class Steps:
         if sequence.text.matched_stop is not None:
             sequence.stop_reason = sequence.text.matched_stop
             return text, FinishReason.STOP
+        grammar = sequence.sampler.grammar
+        if grammar is not None and grammar.is_complete:
+            return text, FinishReason.STOP
         is_full = sequence.num_output_tokens >= sequence.request.max_tokens
         return text, FinishReason.LENGTH if is_full else None
 
@@ -257,7 +270,7 @@ class Steps:
                 timings.last_token_s = now_s
             try:
                 is_over = search.advance(beams, self.scheduler)
-            except ModelFailed as error:
+            except (ModelFailed, InvalidArgument) as error:
                 updates += self._fail(search.results, error)
                 continue
             if is_over:
@@ -274,6 +287,19 @@ class Steps:
         return SequenceUpdate(sequence, text, token_ids, hypothesis.logprobs, is_last=True)
 
 
+def _no_token(sequence: Sequence, *, is_finite: bool) -> AttendantError:
+    """Why no token could be chosen of a row whose largest logit is finite or not."""
+    grammar = sequence.sampler.grammar
+    if grammar is None or not is_finite:
+        return ModelFailed("the model's output is not finite, or every token is banned")
+    if grammar.failure is not None:
+        return grammar.failure
+    return InvalidArgument(
+        "the grammar and what else is banned leave no token: expected other banned_token_ids, "
+        "allowed_token_ids or no_repeat_ngram_size"
+    )
+
+
 def _scheduler_of(
     decoder: Decoder | PagedDecoder, limits: SchedulerLimits
 ) -> tuple[Scheduler[Any], KVCache | PagedCache]:
@@ -288,6 +314,11 @@ def _scheduler_of(
             can_reuse=limits.can_reuse_prefixes,
         )
         return PackedScheduler(limits, blocks), blocks
-    can_save = limits.can_reuse_prefixes
-    slots = KVCache(decoder.num_slots, decoder.max_tokens, decoder.copy, can_save=can_save)
-    return SlotScheduler(limits, slots), slots
+    is_on = limits.can_reuse_prefixes
+    memory = decoder.prefix_memory(limits.max_prefix_bytes) if is_on else None
+    store = PrefixStore(memory) if memory else None
+    size = decoder.num_slots, decoder.max_tokens
+    slots = KVCache(*size, decoder.copy, can_save=is_on, store=store)
+    buffers = decoder.adapters
+    adapters = AdapterPlaces(buffers.shape.num_places, buffers.write) if buffers else None
+    return SlotScheduler(limits, slots, adapters), slots

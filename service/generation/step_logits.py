@@ -127,8 +127,12 @@ def masses(candidates: Candidates, states: Sequence[SamplerState]) -> np.ndarray
     masses_B = np.full(len(states), UNDECIDED)
     rows = zip(states, is_sound_B.tolist(), has_best_B.tolist(), strict=True)
     for row, (state, is_sound, has_best) in enumerate(rows):
-        if not is_sound or state.edits:
+        if not is_sound or (state.edits and not has_best):
             continue
+        if state.edits:  # by a grammar that allows the best, or in a way that needs the whole row
+            best = int(candidates.ids[row, candidates.logits[row].argmax()])
+            if not state.is_greedy or not state.keeps(best):
+                continue
         if state.is_greedy and state.params.logprobs is None:  # most rows: they take no time
             masses_B[row] = 0.0 if has_best else UNDECIDED
             continue

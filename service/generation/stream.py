@@ -127,7 +127,8 @@ def ran_step(
     run_s: float,
     step_s: float,
     num_moved_rows: int,
-    num_agreed: int,
+    num_evictions: int,
+    agreed: tuple[int, ...],
 ) -> RanStep:
     """A step, and what it made of its sequences."""
     with_tokens = [update for update in updates if update.token_ids]
@@ -138,8 +139,9 @@ def ran_step(
         run_s=run_s,
         other_s=step_s - run_s,
         num_moved_rows=num_moved_rows,
+        num_evictions=num_evictions,
         num_drafted=plan.num_drafted,
-        num_agreed=num_agreed,
+        agreed=agreed,
         time_to_first_token_s=tuple(
             update.sequence.timings.time_to_first_token_s
             for update in with_tokens

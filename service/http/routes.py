@@ -57,6 +57,10 @@ class _Node:
     routes: dict[str, Route] = field(default_factory=dict)  # by method
 
 
+# Parts of OpenAI's paths that the server lacks, and what answers the same.
+_INSTEAD = {"responses": "chat/completions"}
+
+
 class Router:
     """The routes of a server; fixed segments go before named ones."""
 
@@ -88,7 +92,15 @@ class Router:
         return route, parameters
 
     def _hint(self, segments: list[str]) -> str:
-        """Where a path leads with `/v1` before it, or with one less: clients add one or none."""
+        """Where a path leads with `/v1` before it, or with one less: clients add one or none.
+
+        Or what does the work of a path that other servers have.
+        """
+        for lacking, instead in _INSTEAD.items():
+            if lacking in segments and (end := segments.index(lacking)):
+                node = _walk(self._root, [*segments[:end], *instead.split("/")], 0, {})
+                if node is not None:
+                    return f", expected '/{'/'.join([*segments[:end], instead])[:256]}'"
         is_twice = segments[:2] == ["v1", "v1"]
         other = segments[1:] if is_twice else ["v1", *segments]
         if not segments or _walk(self._root, other, 0, {}) is None:

@@ -13,13 +13,19 @@ from service.errors import LoadError
 from service.http.connection import Connection, Connections
 from service.http.front import Front
 from service.http.health import ServerState, health_routes
+from service.http.huggingface.embed import tei_routes
 from service.http.huggingface.routes import inference_routes
 from service.http.kserve.metadata import metadata_routes
 from service.http.kserve.routes import protocol_routes
+from service.http.openai.adapters import adapter_routes
 from service.http.openai.chat import chat_routes
+from service.http.openai.cohere import cohere_routes
 from service.http.openai.completions import completion_routes
 from service.http.openai.embeddings import embedding_routes
 from service.http.openai.models import model_routes
+from service.http.openai.pooling import pooling_routes
+from service.http.openai.predict import predict_routes
+from service.http.openai.reranking import reranking_routes
 from service.http.openai.scores import score_routes
 from service.http.openai.tokens import token_routes
 from service.http.openapi import openapi_routes
@@ -54,11 +60,17 @@ class HttpServer:
             *metadata_routes(),
             *protocol_routes(settings, repository),
             *model_routes(),
+            *adapter_routes(settings),
             *completion_routes(),
             *chat_routes(),
             *embedding_routes(),
+            *cohere_routes(),
+            *tei_routes(repository),
             *token_routes(),
             *score_routes(),
+            *predict_routes(),
+            *reranking_routes(),
+            *pooling_routes(),
             *inference_routes(repository),
             *typed_routes(operations),
         )

@@ -22,7 +22,7 @@ OPENAI_SEGMENTS = frozenset(
     (
         *("chat", "completions", "embeddings"),  # which lack the /v1 before them
         *("v1", "openai", "tokenize", "detokenize", "tokenizer_info"),
-        *("score", "rerank", "ranking", "classify"),
+        *("score", "rerank", "ranking", "classify", "pooling"),
     )
 )
 

@@ -3,6 +3,7 @@
 Observed once per step and once per sequence, on the engine's thread.
 """
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -30,6 +31,7 @@ GENERATION_SECONDS = (
 )
 REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+POSITIONS = tuple(map(str, range(31)))  # in a draft
 
 
 class GenerationInstruments:
@@ -82,11 +84,19 @@ class GenerationInstruments:
             "prefix_cache_queries", "Prompt tokens looked for in the cache"
         )
         self.prefix_hits = counter("prefix_cache_hits", "Prompt tokens copied, not computed")
+        self.store_hits = counter(
+            "prefix_store_hits", "Prompt tokens copied from the store, having lost their slot"
+        )
+        self.evictions = counter("prefix_store_evictions", "Pieces that the store gave up")
+        self.drafts = counter("spec_decode_num_drafts", "Drafts checked")
         self.drafted_tokens = counter(
             "spec_decode_num_draft_tokens", "Tokens drafted, and computed to check them"
         )
         self.accepted_tokens = counter(
             "spec_decode_num_accepted_tokens", "Drafted tokens that became output"
+        )
+        self.accepted_at = counter(
+            "spec_decode_num_accepted_tokens_per_pos", "The same by place in the draft", "position"
         )
         self.moved_rows = counter("kv_cache_moved_rows", "Slots copied to another slot")
         self.ended = counter("request_success", "Sequences that ended", "finished_reason")
@@ -95,14 +105,17 @@ class GenerationInstruments:
         self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence, or blocks")
         self.tokens_used = gauge("kv_cache_tokens_used", "Tokens that belong to a sequence")
         self.tokens_kept = gauge("kv_cache_tokens_kept", "Tokens kept for prompts to come")
+        self.stored_bytes = gauge("prefix_store_bytes", "Bytes of prefixes that lost their slot")
 
     def forget(self, name: str, version: str) -> None:
         """Show the series of a version no more."""
         for instrument in vars(self).values():
-            if instrument is not self.ended:
+            if instrument not in (self.ended, self.accepted_at):
                 instrument.remove(name, version)
         for reason in FinishReason:
             self.ended.remove(name, version, reason.value)
+        for position in POSITIONS:
+            self.accepted_at.remove(name, version, position)
 
 
 class WatchedSlots(Protocol):
@@ -124,6 +137,9 @@ class WatchedSlots(Protocol):
     @property
     def num_idle_tokens(self) -> int: ...
 
+    @property
+    def num_stored_bytes(self) -> int: ...
+
 
 class GenerationMetrics(Observer):
     """The instruments that a generative model version has beside those of every other."""
@@ -132,8 +148,10 @@ class GenerationMetrics(Observer):
         bound = {
             name: instrument.labels(*names)
             for name, instrument in vars(instruments).items()
-            if name != "ended"
+            if name not in ("ended", "accepted_at")
         }
+        self._accepted_at = partial(instruments.accepted_at.labels, *names)
+        self._accepted_at(POSITIONS[0])  # a rate needs the zero before the first count
         self._bound = SimpleNamespace(**bound)
         self.num_tokens = 0  # generated, as the counter has it
         self.cache: WatchedSlots | None = None  # while an engine serves
@@ -149,13 +167,15 @@ class GenerationMetrics(Observer):
         self._bound.usage.set_function(lambda: cache.num_taken_places / cache.num_places)
         self._bound.tokens_used.set_function(lambda: cache.num_tokens)
         self._bound.tokens_kept.set_function(lambda: cache.num_idle_tokens)
+        self._bound.stored_bytes.set_function(lambda: cache.num_stored_bytes)
 
     def unwatch(self) -> None:
         """Hold the cache no more, whose gauges read 0 from now on."""
         self.cache = None
         bound = self._bound
         bound.slots.set(0)
-        for gauge in (bound.slots_used, bound.usage, bound.tokens_used, bound.tokens_kept):
+        cached = bound.tokens_used, bound.tokens_kept, bound.stored_bytes
+        for gauge in (bound.slots_used, bound.usage, *cached):
             gauge.set_function(int)
 
     def step_ran(self, step: RanStep) -> None:
@@ -168,8 +188,13 @@ class GenerationMetrics(Observer):
         self.num_tokens += num_tokens
         bound.generation_tokens.inc(num_tokens)
         bound.moved_rows.inc(step.num_moved_rows)
+        bound.evictions.inc(step.num_evictions)
+        bound.drafts.inc(len(step.agreed))
         bound.drafted_tokens.inc(step.num_drafted)
         bound.accepted_tokens.inc(step.num_agreed)
+        for num_agreed in step.agreed:
+            for position in POSITIONS[:num_agreed]:
+                self._accepted_at(position).inc()
         for duration_s in step.time_to_first_token_s:
             bound.time_to_first_token.observe(duration_s)
         for duration_s in step.inter_token_s:
@@ -184,6 +209,7 @@ class GenerationMetrics(Observer):
             return
         bound.prefix_queries.inc(sequence.num_prompt_tokens)
         bound.prefix_hits.inc(sequence.num_reused_tokens)
+        bound.store_hits.inc(sequence.num_stored_tokens)
         bound.prompt_tokens.inc(sequence.num_prompt_tokens)
         bound.prompt_length.observe(sequence.num_prompt_tokens)
         bound.output_length.observe(sequence.num_output_tokens)

@@ -19,19 +19,21 @@ def _check_text_graph(graph: Signature, manifest: Manifest, task: TextTask) -> N
     known = {"input_ids", "attention_mask", "token_type_ids"}
     if manifest.has_source:
         known.add("target_ids")
+    if manifest.token_vector_size:
+        known.add("vector_mask")
     inputs = {spec.name for spec in graph.inputs}
     if "input_ids" not in inputs or not inputs <= known:
         raise LoadError(f"a text model takes input_ids and {sorted(known)}, not {sorted(inputs)}")
-    expected = task.dims(manifest)
     outputs = {spec.name: spec.dims for spec in graph.outputs}
-    dims = outputs.get(task.output, ())[1:]
-    if len(dims) != len(expected) or any(
-        -1 not in (dim, size) and dim != size for dim, size in zip(dims, expected, strict=True)
-    ):
-        raise LoadError(
-            f"task {manifest.task} needs an output '{task.output}' of shape {[-1, *expected]}, "
-            f"the graph has {outputs}"
-        )
+    for output in task.outputs_of(manifest):
+        expected, dims = output.dims(manifest), outputs.get(output.name, ())[1:]
+        if len(dims) != len(expected) or any(
+            -1 not in (dim, size) and dim != size for dim, size in zip(dims, expected, strict=True)
+        ):
+            raise LoadError(
+                f"task {manifest.task} needs an output '{output.name}' of shape "
+                f"{[-1, *expected]}, the graph has {outputs}"
+            )
 
 
 def _check_image_graph(graph: Signature, manifest: Manifest) -> None:

@@ -36,11 +36,14 @@ class KnownModel:
     is_loading: bool = False
     failure: str = ""  # of the last load, or of serving
     is_broken: bool = False  # a version failed while serving
+    parent: str = ""  # of an adapter: the name of its base model
+    lacks_base: bool = False  # it is served again once its base is
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change at a time
 
     @property
     def is_as_wanted(self) -> bool:
-        return not self.is_wanted or (bool(self.versions) and not self.is_broken)
+        is_served = bool(self.versions) and not self.is_broken
+        return not self.is_wanted or self.lacks_base or is_served
 
     @property
     def name(self) -> str:

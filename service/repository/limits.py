@@ -9,6 +9,7 @@ from math import inf
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelQueuePolicy
 
 from service.batching.limits import BatchLimits
+from service.contract.manifest import Manifest
 from service.contract.model_config import parameter
 from service.contract.precision import MAX_DRAFT_TOKENS
 from service.contract.queue_policies import QueuePolicies, QueuePolicy
@@ -23,6 +24,8 @@ PATIENCE = 0.35
 # A batch that costs more is at most 6 % better for it by its price, and slower by the clock: its
 # activations no longer fit the processor's caches (decision 0001).
 MAX_OVERHEADS = 16
+# Of a batch, 512 MiB: tokens by words, before the largest of each word is taken.
+MAX_TERM_LOGITS = 2**27
 MAX_PRIORITY_LEVELS = 64  # each may have as many requests waiting as a model without levels
 
 
@@ -36,11 +39,23 @@ def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
         queue=queue_policies(config, settings),
         max_waiting_rows=parameter(config, "max_queue_rows", settings.max_queue_rows),
         max_waiting_tokens=parameter(config, "max_queue_tokens", settings.max_queue_tokens),
+        max_background_tokens=settings.max_background_tokens,
         cost=cost,
         run_cost=cost,
         max_delay_s=batching.max_queue_delay_microseconds / 1e6,
         preferred_rows=tuple(batching.preferred_batch_size),
     )
+
+
+def with_terms(limits: BatchLimits, manifest: Manifest | None) -> BatchLimits:
+    """The same bounds where a run computes a number for every token and word of the vocabulary.
+
+    The longest text is let through whatever it takes.
+    """
+    if manifest is None or manifest.sparse_rows != "text":
+        return limits
+    most = max(manifest.max_tokens, MAX_TERM_LOGITS // manifest.sparse_size)
+    return replace(limits, max_tokens=min(limits.max_tokens, most))
 
 
 def with_cost(limits: BatchLimits, measured: CostCurve | None) -> BatchLimits:
@@ -68,6 +83,7 @@ def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits
         overhead_tokens=parameter(config, "batch_overhead_tokens", settings.batch_overhead_tokens),
         priority_step_s=settings.priority_step_s,
         can_reuse_prefixes=settings.prefix_reuse,
+        max_prefix_bytes=parameter(config, "prefix_cache_bytes", settings.prefix_cache_bytes),
         max_draft_tokens=max_draft_tokens,
     )
 

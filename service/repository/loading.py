@@ -21,6 +21,7 @@ from service.errors import LoadError
 from service.generation.opening import open_decoder
 from service.generation.paged_decoder import open_paged_decoder
 from service.records import Timings
+from service.repository.adapters import LoadedAdapter, holds_adapter, load_adapter
 from service.repository.generative import (
     LoadedDecoder,
     OpenDecoder,
@@ -42,6 +43,7 @@ from service.repository.plan import ModelPlan, plan_of
 from service.repository.warmup import warm_up
 from service.runtime.background import release_freed_memory
 from service.runtime.cost import CostCurve
+from service.runtime.pair_tokenizer import TemplatePairTokenizer
 from service.runtime.session import OnnxSession, RunStop, Session, choose_device
 from service.runtime.tokenizer import TextTokenizer
 from service.serving.image_model import ImageModel
@@ -100,6 +102,11 @@ class LoadedModel:
 
     numbers: tuple[int, ...]
     versions: tuple[LoadedVersion, ...]  # those of them that were not served before
+    adapters: tuple[LoadedAdapter, ...] = ()  # the same
+
+    @property
+    def all_new(self) -> list[LoadedVersion | LoadedAdapter]:
+        return [*self.versions, *self.adapters]
 
 
 def load_model(
@@ -119,14 +126,17 @@ def load_model(
     numbers = versions_to_serve(config, found)
     if not numbers:
         raise LoadError(f"no version folder to serve: found {found or 'none'}")
+    new = [number for number in numbers if number not in kept]
+    of_adapters = {number for number in new if holds_adapter(folder / str(number))}
     versions: list[LoadedVersion] = []
-    for number in numbers:
-        if number not in kept:
+    for number in new:
+        if number not in of_adapters:
             plan = plan_of(folder, number, config, settings, openers.choose_device)
             versions.append(version := _load_version(plan, openers))
             config = version.plan.config  # what one version completes holds for the next
+    adapters = tuple(load_adapter(folder, number) for number in new if number in of_adapters)
     release_freed_memory()  # files were read whole
-    return LoadedModel(tuple(numbers), tuple(versions))
+    return LoadedModel(tuple(numbers), tuple(versions), adapters)
 
 
 def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
@@ -157,6 +167,9 @@ def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:
     if plan.task is None:
         return TextTokenizer(file, manifest.max_source_tokens, max_characters)
     has_encodings = plan.task.needs_encodings
+    if manifest.pair_template:
+        template = manifest.pair_template
+        return TemplatePairTokenizer(file, manifest.max_tokens, max_characters, template)
     tokenizer = plan.task.tokenizer
     return tokenizer(file, manifest.max_tokens, max_characters, has_encodings=has_encodings)
 
@@ -169,7 +182,8 @@ def start_model(version: LoadedVersion, host: Host, on_broken: Callable[[], None
     manifest = interface.manifest
     if manifest is not None and tokenizer is not None and task is not None:
         collate = padding(version.sessions[0], manifest)
-        engine = _engine(version, host, on_broken, [task.output], collate)
+        outputs = [output.name for output in task.outputs_of(manifest)]
+        engine = _engine(version, host, on_broken, outputs, collate)
         return TextModel(host, interface, engine, tokenizer)
     outputs = [spec.name for spec in interface.signature.outputs]
     engine = _engine(version, host, on_broken, outputs, concatenate_rows)
@@ -221,4 +235,5 @@ def _run_texts(
     """`TextModel`'s work without a queue."""
     rows = tokenizer.encode(task.texts_of(inputs), can_truncate=True)
     items = text_items(Request(Timings(0.0)), rows, manifest)
-    session.run(padding(session, manifest)(items), [task.output], stopping)
+    outputs = [output.name for output in task.outputs_of(manifest)]
+    session.run(padding(session, manifest)(items), outputs, stopping)

@@ -22,7 +22,7 @@ from service.runtime.session import RunStop
 BATCHES = ((8,), (8,) * 4, (32,) * 2, (32, 4, 4, 4), (144,))
 MAX_ROUNDS = 5  # after one that warms up
 MIN_ROUNDS = 2  # fewer are no median
-_TEXT_INPUTS = ("input_ids", "token_type_ids", "target_ids")
+_TEXT_INPUTS = ("input_ids", "token_type_ids", "target_ids", "vector_mask")
 
 Run = Callable[[Sequence[int], RunStop], object]  # one batch of made-up rows of these lengths
 

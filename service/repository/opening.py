@@ -104,4 +104,4 @@ def _run_lengths(
 ) -> None:
     """One batch of rows of these lengths."""
     batch = padding(session, manifest)(made_up_items(lengths))
-    session.run(batch, [task.output], stopping)
+    session.run(batch, [task.outputs_of(manifest)[0].name], stopping)

@@ -60,6 +60,7 @@ def place(
         device_id=group.gpus[0] if group.gpus else 0,
         num_threads=num_threads or available_cpus(),
         can_spin=settings.can_spin,
+        spin_us=settings.spin_us if device == "cpu" else 0,
         allows_cpu_nodes=allows_cpu_nodes,
         tuning=tuning,
     )

@@ -27,7 +27,7 @@ from service.contract.warmup_samples import WarmupSample, warmup_samples
 from service.errors import LoadError
 from service.generation.scheduler import SchedulerLimits
 from service.repository.graph_checks import check_graph
-from service.repository.limits import batch_limits, scheduler_limits
+from service.repository.limits import batch_limits, scheduler_limits, with_terms
 from service.repository.placement import ChooseDevice, Graphs, place
 from service.runtime.cpus import cpu_flags
 from service.runtime.session import SessionOptions
@@ -122,7 +122,7 @@ class ModelPlan:
     @cached_property
     def limits(self) -> BatchLimits:
         """The bounds of its queue and batches, as long as the cost of runs is not measured."""
-        return batch_limits(self.config, self.settings)
+        return with_terms(batch_limits(self.config, self.settings), self.manifest)
 
     @cached_property
     def steps(self) -> SchedulerLimits:

@@ -59,12 +59,14 @@ class Readiness:
     def obstacle_of(self, name: str) -> str:
         """Why a model does not serve; empty if it does, or is not known."""
         model = self._known.get(name)
-        if model is None or (model.is_wanted and model.is_as_wanted):
+        if model is None or (model.is_wanted and model.is_as_wanted and not model.lacks_base):
             return ""
         if not model.is_wanted:
             return "the model is unloaded"
         if model.is_loading:
             return "the model is being loaded"
+        if model.lacks_base:
+            return model.failure
         return f"the model failed, and the log says why: {self._remedy()}"
 
     def _unserved(self) -> list[KnownModel]:

@@ -39,6 +39,13 @@ from service.errors import (
 )
 from service.observe.observers import Observers
 from service.observe.server import Outcome
+from service.repository.adapters import (
+    LoadedAdapter,
+    adapters_of,
+    bases_first,
+    holds_adapter,
+    start_adapter,
+)
 from service.repository.known_model import IndexRow, KnownModel
 from service.repository.loading import LoadedVersion, Openers, load_model, start_model
 from service.repository.readiness import Readiness
@@ -99,7 +106,8 @@ class ModelRepository:
         A model that cannot be loaded is reported under its name and does not stop the others.
         """
         self._listener = listener
-        for name in self._names_at_start:
+        folder = self._settings.model_repository
+        for name in sorted(self._names_at_start, key=lambda name: holds_adapter(folder / name)):
             with suppress(LoadError):
                 await self._load(ModelSource.of(self._settings.model_repository, name))
         self.readiness.is_loading = False
@@ -148,6 +156,8 @@ class ModelRepository:
                 raise Unavailable(
                     f"Request for unknown model: '{name}' version {number} is not at ready state"
                 )
+            if known is not None and known.lacks_base:
+                raise Unavailable(f"Request for unknown model: '{name}': {known.failure}")
             if name in self._models:
                 raise NotFound(f"Request for unknown model: '{name}' has no available versions")
             raise NotFound(f"Request for unknown model: '{name}' is not found")
@@ -226,8 +236,8 @@ class ModelRepository:
         folder = self._settings.model_repository
         seen = await in_thread(partial(snapshots, self._settings))
         last_seen, self._last_seen = self._last_seen, seen
-        for name, snapshot in seen.items():
-            model = self._models.get(name)
+        for name in bases_first(seen):
+            model, snapshot = self._models.get(name), seen[name]
             is_new = model is None or not model.is_wanted or model.snapshot != snapshot
             if is_new and name in last_seen and last_seen[name] == snapshot:
                 with suppress(LoadError):
@@ -354,13 +364,16 @@ class ModelRepository:
             partial(load_model, source, self._settings, self._openers, frozenset(kept))
         )
         before = model.versions
-        lost = sorted(number for number, version in kept.items() if before.get(number) != version)
+        lost = sorted(kept.keys() - before.keys())
+        kept = {number: before[number] for number in kept.keys() - lost}  # on another base, perhaps
         if lost:
             model.snapshot = None  # so that a poll looks again
             raise LoadError(f"version {lost[0]}, which had not changed, failed meanwhile")
         served = dict(kept)
+        if loaded.versions or loaded.adapters:
+            model.parent = loaded.adapters[-1].adapter.base if loaded.adapters else ""
         try:
-            for new in loaded.versions:
+            for new in loaded.all_new:
                 served[new.number] = self._open(model, new, started_s)
         except BaseException:
             for number in served.keys() - kept.keys():
@@ -368,21 +381,59 @@ class ModelRepository:
             raise
         model.versions = {number: served[number] for number in loaded.numbers}
         model.prints = {number: prints[number] for number in model.versions}
-        model.failure, model.is_broken = "", False
+        model.failure, model.is_broken, model.lacks_base = "", False, False
         if model.source is not source:
             model.source.discard()
             model.source = source
         for number, version in before.items():
             if model.versions.get(number) is not version:
                 self._retire(model, version)
+        self._follow(model.name)
 
-    def _open(self, model: KnownModel, loaded: LoadedVersion, started_s: float) -> ServedModel:
+    def _follow(self, name: str) -> None:
+        """Put the adapters of a model on what is served of it now; without it they wait for it."""
+        served = self._served.get(name)
+        base = served[max(served)] if served else None
+        for adapter in adapters_of(name, self._models.values()):
+            if adapter.base is base:
+                continue
+            model = self._models[adapter.name]
+            loaded = LoadedAdapter(adapter.name, adapter.version, adapter.adapter)
+            try:
+                model.versions[adapter.version] = start_adapter(loaded, self._models, self._host)
+            except LoadError as error:
+                del model.versions[adapter.version]
+                model.failure, model.lacks_base = str(error), not model.versions
+                logger.warning("'%s' is not served: %s", adapter.name, error)
+                self._listener(adapter.name, is_serving=bool(model.versions))
+            self._retire(model, adapter)
+        for model in self._models.values() if base else ():
+            if (
+                model.parent == name
+                and model.is_wanted
+                and not (model.versions or model.is_loading)
+            ):
+                self._start(self._load_again(model))
+
+    async def _load_again(self, model: KnownModel) -> None:
+        with suppress(LoadError):
+            await self._load(model.source, is_again=True)
+
+    def _open(
+        self, model: KnownModel, loaded: LoadedVersion | LoadedAdapter, started_s: float
+    ) -> ServedModel:
+        adapter = None
+        if isinstance(loaded, LoadedAdapter):
+            adapter = start_adapter(loaded, self._models, self._host)
         metrics = self._host.observers.metrics.for_model(model.name, loaded.number)
         metrics.load_s = time.monotonic() - started_s
         logger.info(
             "loaded '%s' version %d in %.2f s: %s",
             *(model.name, loaded.number, metrics.load_s, loaded.description),
         )
+        if isinstance(loaded, LoadedAdapter):
+            assert adapter is not None, "it was started above"
+            return adapter
         if loaded.cost is not None:
             logger.debug("costs of '%s' version %d: %r", model.name, loaded.number, loaded.cost)
 
@@ -404,12 +455,13 @@ class ModelRepository:
             self.on_device_lost(version.name, str(failure))
         self._listener(version.name, is_serving=bool(model.versions))
         self._retire(model, version)
+        self._follow(version.name)
 
     def _unload(self, name: str, model: KnownModel) -> None:
         if not model.is_wanted:
             return
         versions, model.versions = model.versions, {}
-        model.is_wanted = model.is_broken = False
+        model.is_wanted = model.is_broken = model.lacks_base = False
         model.failure = ""
         model.snapshot = None
         model.source.discard()
@@ -418,6 +470,7 @@ class ModelRepository:
         self._listener(name, is_serving=False)
         for version in versions.values():
             self._retire(model, version)
+        self._follow(name)
 
     def _retire(self, model: KnownModel, version: ServedModel) -> None:
         """Let a replaced version answer its accepted requests, then close it."""

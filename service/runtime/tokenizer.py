@@ -16,6 +16,7 @@ import numpy as np
 import tokenizers
 
 from service.errors import InputTooLong, InvalidArgument, LoadError, ModelFailed, invalid_field
+from service.runtime.known_words import known_words
 from service.runtime.special_texts import Span, SpecialTexts, SpecialToken
 from service.runtime.token_bytes import ByteKind, bytes_of_tokens, kind_of_bytes
 from service.runtime.tokenizer_cost import check_growth, check_ids, has_known_time
@@ -81,9 +82,11 @@ class _Tokenizer:
         for index, text in enumerate(texts):
             size = len(text) if isinstance(text, str) else sum(map(len, text))
             if size > self._max_text_characters:
+                name, field = self._name_of(texts, index)
                 raise InvalidArgument(
-                    f"text {index} has {size} characters, "
-                    f"the server takes at most {self._max_text_characters}"
+                    f"{name} has {size} characters, "
+                    f"the server takes at most {self._max_text_characters}",
+                    field,
                 )
             total += size
         if total > MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters:
@@ -92,6 +95,10 @@ class _Tokenizer:
                 f"{MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters}"
             )
         return total
+
+    def _name_of(self, texts: Sequence[Text], index: int) -> tuple[str, str | None]:  # noqa: ARG002
+        """What an error calls one of the texts, and the field that it came in, if it is known."""
+        return f"text {index}", None
 
     @property
     def num_tokens(self) -> int:
@@ -225,23 +232,46 @@ class TextTokenizer(_Tokenizer):
         self._has_encodings = has_encodings
         whole = self._whole
         self._encode = whole.encode_batch if has_encodings else whole.encode_batch_fast
+        self._words = None if has_encodings else known_words(whole)
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         """Encode texts, or raise `InvalidArgument` for one without tokens, or with too many."""
+        known = [self._known_ids(text) for text in texts]
+        others = [text for text, ids in zip(texts, known, strict=True) if ids is None]
+        encodings = iter(self._encode(others) if others else ())
         rows = []
-        for index, encoding in enumerate(self._encode(list(texts))):
-            if not encoding.ids:
+        for index, word_ids in enumerate(known):
+            encoding = next(encodings) if word_ids is None else None
+            ids = word_ids if encoding is None else encoding.ids
+            if not ids:
                 raise InvalidArgument(f"text {index} has no tokens")
-            is_long = len(encoding.ids) > self._max_tokens
+            is_long = len(ids) > self._max_tokens
             if is_long and not can_truncate:
-                raise InputTooLong(
-                    f"text {index} has {len(encoding.ids)} tokens, the model takes at most "
-                    f"{self._max_tokens}: shorten it, or ask for truncation"
-                )
+                raise self._too_long(texts, index, len(ids))
+            if encoding is None:
+                rows.append(self._row_of_words(ids, is_long))
+                continue
             kept = self._cut(texts[index]) if is_long else encoding
-            ids, types = np.array([kept.ids], np.int64), np.array([kept.type_ids], np.int64)
-            rows.append(EncodedText(ids, types, is_long, kept if self._has_encodings else None))
+            row, types = np.array([kept.ids], np.int64), np.array([kept.type_ids], np.int64)
+            rows.append(EncodedText(row, types, is_long, kept if self._has_encodings else None))
         return rows
+
+    def _known_ids(self, text: Text) -> list[int] | None:
+        """A text's ids from those of its words; None where the library has to read it."""
+        return None if self._words is None or isinstance(text, tuple) else self._words.ids_of(text)
+
+    def _row_of_words(self, ids: list[int], is_long: bool) -> EncodedText:
+        assert self._words is not None, "the ids are those of its words"
+        row = np.array([self._words.cut(ids, self._max_tokens) if is_long else ids], np.int64)
+        return EncodedText(row, np.zeros_like(row), is_long)
+
+    def _too_long(self, texts: Sequence[Text], index: int, num_tokens: int) -> InputTooLong:
+        name, field = self._name_of(texts, index)
+        return InputTooLong(
+            f"{name} has {num_tokens} tokens, the model takes at most {self._max_tokens}: "
+            "shorten it, or ask for truncation",
+            field,
+        )
 
     def take(self, rows: TokenRows, can_truncate: bool) -> list[EncodedText]:
         """Rows of tokens as they are, or `InvalidArgument` as `encode` raises it."""
@@ -368,6 +398,12 @@ class PromptTokenizer(_Tokenizer):
             )
         (encoding,) = self._whole.encode_batch_fast([prompt])
         return self._checked(encoding.ids)
+
+    def encode_part(self, text: str) -> list[int]:
+        """The ids of a part of an output, without special tokens around it."""
+        with without_panics():
+            ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
+        return ids
 
     def encode_marked(self, prompt: str, mark: str) -> np.ndarray:
         """The same of a prompt that a template wrote, with marks in users' texts.

@@ -7,21 +7,24 @@ generative backends, go through `infer` and `infer_stream`. All methods run on t
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Self, TypeAlias, TypeVar
+from typing import Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from service.contract.adapter import Adapter
 from service.contract.conversation import Conversation
 from service.contract.interface import ModelInterface
 from service.errors import InvalidArgument, NoChatTemplate, invalid_field
-from service.generation.engine import GenerationEngine
+from service.generation.adapter_buffers import AdapterShape
 from service.generation.params import SamplingParams
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
 from service.records import EndedRequest, Timings, current_call
+from service.runtime.grammar import GrammarCompiler, GrammarMatcher, GrammarVocabulary
 from service.runtime.tokenizer import PromptTokenizer, check_num_tokens
 from service.serving.chat import Chat
-from service.serving.model import Caller, Host, InferReply, InferRequest, ServedModel
+from service.serving.grammars import Grammars
+from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
 
@@ -39,18 +42,35 @@ class Room:
     max_output_tokens: int
 
 
+class TextEngine(Engine, Protocol):
+    """The engine of one decoder, or the part of it that an adapter uses."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def adapters(self) -> AdapterShape | None: ...
+
+    def check_room(self, priority: int = 0, deadline_s: float | None = None) -> None: ...
+
+    def generate(self, request: GenerationRequest) -> Generation: ...
+
+
 class GenerativeModel(ServedModel):
     """A decoder with its engine."""
+
+    adapter: Adapter | None = None  # what its requests have
 
     def __init__(
         self,
         host: Host,
         interface: ModelInterface,
-        engine: GenerationEngine,
+        engine: TextEngine,
         tokenizer: PromptTokenizer,
         room: Room,
         chat: Chat | None = None,  # None: it has no chat template
         sampling: Mapping[str, float] = {},  # the model's own, in place of the server's defaults
+        grammars: Grammars | None = None,  # of a model with the same vocabulary, which it shares
     ) -> None:
         assert interface.manifest is not None, "a generative model has one"
         super().__init__(host, interface, engine)
@@ -60,7 +80,18 @@ class GenerativeModel(ServedModel):
         self.chat = chat
         self.tokenizing = Tokenizing(host.executor, has_known_time=tokenizer.has_known_time)
         self._vocab_size = engine.vocab_size
-        self._room = room
+        vocabulary = GrammarVocabulary(
+            tokenizer.token_bytes,
+            self.manifest.eos_token_ids,
+            engine.vocab_size,
+            tokenizer.encode_part,
+        )
+        self.grammars = grammars or Grammars(
+            GrammarCompiler(vocabulary),
+            host.settings.max_cached_grammars,
+            host.settings.grammar_timeout_s,
+        )
+        self.room = room
         self.own_sampling = sampling
         self.sampling_defaults = {n: v for n, v in sampling.items() if n != "max_tokens"}
         self._default_max_tokens = int(sampling.get("max_tokens", host.settings.default_max_tokens))
@@ -85,6 +116,7 @@ class GenerativeModel(ServedModel):
             # Before any work, so that refusing is cheap.
             self.engine.check_room(caller.priority, caller.deadline_s)
             prompt_ids = await self._encode(prompt)
+            matchers = await self._matchers(params)
             request = GenerationRequest(
                 prompt_ids=prompt_ids,
                 params=params,
@@ -94,6 +126,10 @@ class GenerativeModel(ServedModel):
                 priority=caller.priority,
                 timeout_s=caller.timeout_s,
                 chunk_per_token=chunk_per_token,
+                matchers=matchers,
+                namespace=self._namespace_of(params),
+                adapter=self.adapter,
+                observers=self._observers if self.adapter else (),
             )
             async with self.engine.generate(request) as generation:
                 if (call := current_call.get()) is not None:
@@ -159,8 +195,21 @@ class GenerativeModel(ServedModel):
     def close(self, timeout_s: float) -> None:
         if self.chat is not None:
             self.chat.close()
+        self.grammars.close()
         self.tokenizing.close()
         super().close(timeout_s)
+
+    async def _matchers(self, params: SamplingParams) -> tuple[GrammarMatcher, ...]:
+        """One per sample where a grammar bounds the output. Raises `InvalidArgument`."""
+        if params.grammar is None:
+            return ()
+        if params.has_beams and not self.manifest.eos_token_ids:
+            raise invalid_field(
+                "beam_width",
+                f"is {params.beam_width}, expected 0 beside {params.grammar.kind}: the model has "
+                "no token that ends a text",
+            )
+        return await self.grammars.matchers(params.grammar, params.n)
 
     async def prompt_of(self, conversation: Conversation) -> np.ndarray:
         """Token ids int64 [S] of the prompt that the chat template makes.
@@ -174,6 +223,10 @@ class GenerativeModel(ServedModel):
             )
         return await self.chat.encode(conversation)
 
+    def _namespace_of(self, params: SamplingParams) -> str:
+        """What separates prompts that share nothing: the adapter, and the tenant's salt."""
+        return f"{self.adapter.number if self.adapter else ''}\0{params.cache_salt}"
+
     async def _encode(self, prompt: Prompt) -> np.ndarray:
         """Token ids int32 [S], at least one, that leave room for at least one of output."""
         if isinstance(prompt, Conversation):
@@ -181,7 +234,7 @@ class GenerativeModel(ServedModel):
         if isinstance(prompt, str):
             ids = await self.tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
             return ids.astype(np.int32)
-        check_num_tokens(len(prompt), self._room.max_prompt_tokens)
+        check_num_tokens(len(prompt), self.room.max_prompt_tokens)
         unknown = [token_id for token_id in prompt if not 0 <= token_id < self._vocab_size]
         if unknown:
             raise InvalidArgument(
@@ -192,7 +245,7 @@ class GenerativeModel(ServedModel):
 
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
         """The output's number of tokens: as requested, or as many of the default as fit."""
-        room = min(self._room.max_tokens - num_prompt_tokens, self._room.max_output_tokens)
+        room = min(self.room.max_tokens - num_prompt_tokens, self.room.max_output_tokens)
         is_open = params.max_tokens is None
         name = "min_tokens" if is_open else "max_tokens"
         least = params.min_tokens if params.max_tokens is None else params.max_tokens
@@ -201,9 +254,9 @@ class GenerativeModel(ServedModel):
         if least > room:
             reason = (
                 f"the prompt has {num_prompt_tokens} tokens, "
-                f"and the model takes {self._room.max_tokens} in all"
+                f"and the model takes {self.room.max_tokens} in all"
             )
-            if room < self._room.max_tokens - num_prompt_tokens:
+            if room < self.room.max_tokens - num_prompt_tokens:
                 reason = "the model says no more, whatever its prompt"
             raise invalid_field(name, f"is {least}, expected at most {room}: {reason}")
         return max(least, min(room, self._default_max_tokens)) if is_open else least

@@ -19,6 +19,7 @@ from service.errors import DeadlineExceeded
 from service.records import Timings
 from service.runtime.images import ImageLimits, check_sizes, decode_images
 from service.serving.model import Caller, Host
+from service.serving.tasks.task import Reading
 from service.serving.tensor_model import TensorModel
 from service.serving.workers import Tokenizing
 
@@ -59,6 +60,7 @@ class ImageModel(TensorModel):
         files: Sequence[bytes],
         caller: Caller,
         can_truncate: bool = False,  # noqa: ARG002 - texts are cut, images are not
+        reading: Reading | None = None,  # noqa: ARG002 - every output is read
     ) -> ImageReply:
         """Decode files and run them, each as an item of its own."""
         is_left, deadline_s = False, caller.deadline_s

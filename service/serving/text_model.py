@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,12 +13,11 @@ from service.batching.queue import Size
 from service.batching.request import Item, Request
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
-from service.contract.tensors import Arrays
 from service.records import EndedRequest, Timings
 from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenRows
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tasks.table import text_task
-from service.serving.tasks.task import TextReply, TextTask
+from service.serving.tasks.task import GraphOutput, OutputRows, Reading, TextReply
 from service.serving.tensor_model import BatchedModel
 from service.serving.workers import Tokenizing
 
@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 
 SIZE_WINDOW = 10_000  # characters of earlier texts that give the expected tokens per character
+INLINE_VALUES = 2**17  # of a reply: each takes about 50 ns in a message
+PLAIN = Reading()
 CAUTION = 0.9  # of tokens expected: a request refused before tokenizing would be refused after it
 
 
@@ -38,6 +40,7 @@ class TextModel(BatchedModel):
         super().__init__(host, interface, engine)
         self.manifest = interface.manifest
         self.task = text_task(interface.manifest)
+        self._outputs = self.task.outputs_of(interface.manifest)
         self.tokenizer = tokenizer
         self._executor = host.executor
         self.tokenizing = Tokenizing(host.executor, has_known_time=tokenizer.has_known_time)
@@ -51,12 +54,17 @@ class TextModel(BatchedModel):
         with self.counted_failures(request.caller.received_s):
             read = self.task.tensors(self, request.parameters)
             texts = self.task.texts_of(request.inputs)
+            texts = self.task.prompted(self, request.parameters, texts)
         reply = await self.compute(texts, request.caller, request.can_truncate)
         outputs = await self.interpreted(reply, lambda: read(texts, reply))
         return InferReply(outputs, reply.timings)
 
     async def compute(
-        self, texts: Sequence[Text] | TokenRows, caller: Caller, can_truncate: bool = False
+        self,
+        texts: Sequence[Text] | TokenRows,
+        caller: Caller,
+        can_truncate: bool = False,
+        reading: Reading = PLAIN,
     ) -> TextReply:
         """Tokenize texts, unless these are tokens, and run them, each as an item of its own."""
         with self.counted_failures(caller.received_s):
@@ -64,6 +72,7 @@ class TextModel(BatchedModel):
             # Before any work, so that refusing is cheap.
             self._batches.check_room(caller.priority, caller.deadline_s, size)
             rows = await self._encode(texts, can_truncate)
+            reading.check(rows)
             if not isinstance(texts, TokenRows):
                 num_characters = self.tokenizer.check_sizes(texts)
                 self._learn_size(sum(row.num_tokens for row in rows), num_characters)
@@ -71,22 +80,37 @@ class TextModel(BatchedModel):
                 now_s = time.monotonic()
                 timings = Timings.without_batch(caller.received_s, now_s)
                 self._report(EndedRequest(timings, 0, caller.request_id))
-                shape = 0, *(max(0, dim) for dim in self.task.dims(self.manifest))
-                return TextReply(np.empty(shape, np.float32), rows, timings, [])
+                return TextReply(self._no_rows(), rows, timings)
             request = caller.new_request()
-            request.items = text_items(request, rows, self.manifest)
-            counts = [
-                item.num_rows if item.num_outputs is None else item.num_outputs
-                for item in request.items
-            ]
-            values = await self._run(request, caller.request_id, first_outputs)
-        return TextReply(values, rows, request.timings, counts)
+            request.items = text_items(request, rows, self.manifest, reading)
+            results = partial(self._joined, request.items)
+            outputs = await self._run(request, caller.request_id, results)
+        return TextReply(outputs, rows, request.timings)
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:
-        """The result of `read` from a reply, on another thread if it has many rows."""
-        if len(reply.values) <= self.task.inline_rows:
+        """The result of `read` from a reply, on another thread if it is large."""
+        if reply.num_rows <= self.task.inline_rows and reply.num_values <= INLINE_VALUES:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._executor, read)
+
+    def _joined(
+        self, items: Sequence[Item], results: Sequence[Sequence[np.ndarray]]
+    ) -> dict[str, OutputRows]:
+        """Each output of the graph for all items of a request, float32."""
+        outputs: dict[str, OutputRows] = {}
+        for output, parts in zip(self._outputs, zip(*results, strict=True), strict=True):
+            values = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            counts = [item.output_rows.get(output.name, item.num_rows) for item in items]
+            outputs[output.name] = OutputRows(values.astype(np.float32, copy=False), counts)
+        return outputs
+
+    def _no_rows(self) -> dict[str, OutputRows]:
+        """The outputs of no text."""
+        shapes = {
+            output.name: (0, *(max(0, dim) for dim in output.dims(self.manifest)))
+            for output in self._outputs
+        }
+        return {name: OutputRows(np.empty(shape, np.float32), []) for name, shape in shapes.items()}
 
     def _size_of(self, texts: Sequence[Text] | TokenRows, can_truncate: bool) -> Size:
         """The expected tokens of texts, from the ratio of earlier ones."""
@@ -124,34 +148,29 @@ class TextModel(BatchedModel):
 
 
 def text_items(
-    request: Request, rows: Sequence[EncodedText], manifest: Manifest
+    request: Request, rows: Sequence[EncodedText], manifest: Manifest, reading: Reading = PLAIN
 ) -> tuple[Item, ...]:
     """One item per text."""
-    task = text_task(manifest)
-    return tuple(
-        Item(
-            request,
-            _inputs_of(row),
-            num_tokens=row.num_tokens,
-            num_outputs=_num_outputs(row, task, manifest) if task.rows != "text" else None,
-        )
-        for row in rows
-    )
+    outputs = text_task(manifest).outputs_of(manifest)
+    return tuple(_item(request, row, manifest, outputs, reading) for row in rows)
 
 
-def _inputs_of(row: EncodedText) -> Arrays:
+def _item(
+    request: Request,
+    row: EncodedText,
+    manifest: Manifest,
+    outputs: Sequence[GraphOutput],
+    reading: Reading,
+) -> Item:
     inputs = {"input_ids": row.input_ids, "token_type_ids": row.token_type_ids}
-    return inputs if row.target is None else {**inputs, "target_ids": row.target.input_ids}
-
-
-def _num_outputs(row: EncodedText, task: TextTask, manifest: Manifest) -> int:
-    if task.rows == "token":
-        return row.num_tokens
-    return int((row.input_ids == manifest.mask_token_id).sum())
-
-
-def first_outputs(results: list[list[np.ndarray]]) -> np.ndarray:
-    """One row per text, float32."""
-    rows = [outputs[0] for outputs in results]
-    values: np.ndarray = np.concatenate(rows) if len(rows) > 1 else rows[0]
-    return values.astype(np.float32, copy=False)
+    if row.target is not None:
+        inputs["target_ids"] = row.target.input_ids
+    if manifest.token_vector_size:  # of all tokens but the first, or of none
+        inputs["vector_mask"] = np.full_like(row.input_ids, reading.has_vectors)
+        inputs["vector_mask"][:, :1] = 0
+    num_rows = {
+        output.name: output.num_rows(inputs, manifest)
+        for output in outputs
+        if output.rows != "text"
+    }
+    return Item(request, inputs, num_tokens=row.num_tokens, output_rows=num_rows)

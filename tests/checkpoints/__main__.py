@@ -17,11 +17,13 @@ import grpc
 import transformers
 import typer
 
+from commands.train.train_runs import imported
 from export.errors import ExportError
 from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.errors import ModelError
+from models.recipes.import_settings import ImportSettings
 from tests.checkpoints.comparison import COMPARISONS
 from tests.checkpoints.rows import ROWS, Row
 from tests.e2e.server import ServerProcess
@@ -69,7 +71,8 @@ def compared(rows: Sequence[Row], folder: Path) -> dict[str, float | str]:
         hub = folder / "hub" / row.name
         network = row.write(hub)
         try:
-            save_checkpoint(load_checkpoint(hub), folder / "checkpoints" / row.name)
+            made = imported(load_checkpoint(hub), row.name, ImportSettings())
+            save_checkpoint(made, folder / "checkpoints" / row.name)
             checkpoint = load_checkpoint(folder / "checkpoints" / row.name)
             export_any(checkpoint, ExportSettings(row.name, folder / "repository", "fp32"))
         except (ModelError, ExportError) as error:

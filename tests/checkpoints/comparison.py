@@ -28,6 +28,8 @@ from tests.checkpoints.rows import (
     LAST,
     MEAN,
     MULTI_LABEL,
+    OLD_RAW,
+    RAW,
     REGRESSION,
     Row,
 )
@@ -41,6 +43,7 @@ LONGEST_ANSWER = 5  # tokens
 NUM_BEST = 20  # spans that an answer's probability is among, as reading.proto says
 NUM_FILLS = 5
 NUM_TOKENS = 16  # that an encoder-decoder writes
+UNWEIGHTED = ("cls", "eos", "pad", "unk")  # special tokens without a weight
 LEAST_SPREAD = 1e-2  # of a number over the texts: a hundred times the limit of a difference
 ALIKE = "a network that answers every text alike proves nothing"
 
@@ -64,9 +67,53 @@ def of_embedding(row: Row, network: Any, channel: grpc.Channel) -> float:
     expected = []
     for each in TEXTS:
         (hidden,) = outputs(network, encoded(row, each)).last_hidden_state
-        vector = _POOLINGS[next(iter(row.pooling))](hidden)
+        vector = torch.cat([_POOLINGS[name](hidden) for name in row.pooling])
+        with torch.inference_mode():
+            for dense in network.dense:
+                vector = dense(vector)
         expected.append((vector / vector.norm()).numpy())
     return _largest([list(each.values) for each in response.results], expected)
+
+
+def of_three_ways(row: Row, network: Any, channel: grpc.Channel) -> float:
+    """BGE-M3's answers of one run, by FlagEmbedding's formulas."""
+    kinds = [kind for kind in text.EmbeddingKind.keys() if "UNSPECIFIED" not in kind]  # noqa: SIM118
+    request = text.EmbedRequest(model=row.name, texts=TEXTS, kinds=kinds)
+    response = text_pb2_grpc.TextServiceStub(channel).Embed(request, timeout=PATIENCE_S)
+    differences: list[float] = []
+    special = {SPELLINGS[row.spelling].id_of(f"{role}_token") for role in UNWEIGHTED}
+    for each, result in zip(TEXTS, response.results, strict=True):
+        ids = encoded(row, each).ids
+        (hidden,) = outputs(network, encoded(row, each)).last_hidden_state
+        with torch.inference_mode():
+            weights = network.sparse_linear(hidden).relu()[:, 0].tolist()
+            vectors = network.colbert_linear(hidden[1:])
+        expected: dict[int, float] = {}
+        for token, weight in zip(ids, weights, strict=True):
+            if weight > 0 and token not in special:
+                expected[token] = max(weight, expected.get(token, 0.0))
+        found = dict(zip(result.sparse.token_ids, result.sparse.weights, strict=True))
+        differences.append(_largest_by_name(found, expected))
+        rows = [list(vector.values) for vector in result.token_vectors]
+        differences.append(_largest(rows, list(vectors / vectors.norm(dim=1, keepdim=True))))
+        dense = hidden[0] / hidden[0].norm()
+        differences.append(float(np.abs(np.array(result.values) - dense.numpy()).max()))
+    return float(np.max(differences))
+
+
+def of_terms(row: Row, network: Any, channel: grpc.Channel) -> float:
+    """SPLADE's weights of all words, by sentence-transformers' formula."""
+    request = text.EmbedRequest(model=row.name, texts=TEXTS)
+    response = text_pb2_grpc.TextServiceStub(channel).Embed(request, timeout=PATIENCE_S)
+    expected, found = [], []
+    for each, result in zip(TEXTS, response.results, strict=True):
+        weights = outputs(network, encoded(row, each)).logits[0].relu().log1p()
+        of_text = weights.max(dim=0).values if row.form == "max" else weights.sum(dim=0)
+        expected.append(of_text.numpy())
+        values = np.zeros(len(of_text))
+        values[list(result.sparse.token_ids)] = result.sparse.weights
+        found.append(values.tolist())
+    return _largest(found, expected)
 
 
 def of_classes(row: Row, network: Any, channel: grpc.Channel) -> float:
@@ -77,14 +124,14 @@ def of_classes(row: Row, network: Any, channel: grpc.Channel) -> float:
 
 
 def of_score(row: Row, network: Any, channel: grpc.Channel) -> float:
-    """The sigmoid of one logit, as sentence-transformers does where a folder says nothing."""
+    """One logit, or as sentence-transformers does where a folder says nothing, its sigmoid."""
     firsts, seconds = zip(*PAIRS, strict=True)
     request = text.ScorePairsRequest(model=row.name, texts=firsts, text_pairs=seconds)
     response = text_pb2_grpc.TextServiceStub(channel).ScorePairs(request, timeout=PATIENCE_S)
     logits = [outputs(network, encoded(row, *pair)).logits[0] for pair in PAIRS]
-    return _largest(
-        [[each.score] for each in response.results], [each.sigmoid().numpy() for each in logits]
-    )
+    is_raw = row.changes in (RAW, OLD_RAW)
+    expected = [(each if is_raw else each.sigmoid()).numpy() for each in logits]
+    return _largest([[each.score] for each in response.results], expected)
 
 
 def of_tokens(row: Row, network: Any, channel: grpc.Channel) -> float:
@@ -206,8 +253,11 @@ def of_images(row: Row, network: Any, channel: grpc.Channel) -> float:
 
 COMPARISONS: dict[str, Callable[[Row, Any, grpc.Channel], float]] = {
     "embedding": of_embedding,
+    "three ways": of_three_ways,
+    "terms": of_terms,
     "classes": of_classes,
     "score": of_score,
+    "quality": of_classes,
     "tokens": of_tokens,
     "answers": of_answers,
     "masks": of_masks,
@@ -218,6 +268,11 @@ _POOLINGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     next(iter(MEAN)): lambda hidden: hidden.mean(dim=0),
     next(iter(CLS)): lambda hidden: hidden[0],
     next(iter(LAST)): lambda hidden: hidden[-1],
+    "pooling_mode_max_tokens": lambda hidden: hidden.amax(dim=0),
+    "pooling_mode_mean_sqrt_len_tokens": lambda hidden: hidden.sum(dim=0) / len(hidden) ** 0.5,
+    "pooling_mode_weightedmean_tokens": lambda hidden: (
+        torch.arange(1.0, len(hidden) + 1) @ hidden / sum(range(1, len(hidden) + 1))
+    ),
 }
 
 

@@ -121,7 +121,7 @@ def test_the_pages_have_many_lines() -> None:
         ("attendant clasify spam a", "No such command 'clasify'"),
         ("attendant words naerest vectors a", "No such command 'naerest'"),
         ("attendant classify spam a --colour", "No such option: --colour"),
-        ("attendant classify spam", "Missing argument 'texts"),
+        ("attendant score ranks query", "Missing argument 'texts"),
         ("attendant models spam", "unexpected extra argument"),
         ("attendant classify spam a --top-k many", "Invalid value for '--top-k'"),
         ("kubectl exec pod -- attendant healthcheck --colour", "--colour"),

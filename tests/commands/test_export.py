@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from commands.export import export
 from service.contract.manifest import Manifest
 from tests.export.conftest import contents
+from tests.fakes.processor import on_processors_of_blocks
 from tests.fakes.tiny_gpt import liked_text, tiny_gpt
 
 ATTENDANT = Path(sys.executable).with_name("attendant")
@@ -121,6 +122,7 @@ def test_decoder_s_export_prints_parity_and_perplexity(
     assert "max_batch_size" not in (repository / "tale/config.pbtxt").read_text()
 
 
+@on_processors_of_blocks
 def test_decoder_s_perplexity_over_the_limit_is_an_error(
     decoder_folder: Path, tmp_path: Path
 ) -> None:

@@ -128,7 +128,7 @@ def test_every_flag_of_serve_is_in_a_panel() -> None:
         ("export", "--kv-cache", "<float|int8>"),
         ("export", "--task", "<features|embedding|attention>"),
         ("train", "--precision", "<auto|on|off>"),
-        ("import", "--pooling", "<mean|cls>"),
+        ("import", "--pooling", "<mean|cls|last|max|mean_sqrt_len_tokens|weightedmean>"),
         ("pretrain gpt", "--size", "<tiny|small|medium|large|xl>"),
         ("vision", "--precision", "<auto|on|off>"),
         ("seq2seq", "--network", "<lstm|transformer>"),

@@ -96,8 +96,8 @@ def ask(stub: Stub, iterations: int, timeout_us: int = 0) -> grpc.Call:
 
 @pytest.fixture
 def running(stub: Stub, server: ServerProcess) -> Iterator[int]:
-    """Such a request under way, and how long it takes: half a second of both cores."""
-    iterations = iterations_per_s() // 2
+    """A request under way for two seconds of both cores, and its number of iterations."""
+    iterations = iterations_per_s() * 2
     call = ask(stub, iterations)
     server.wait_for(RUNNING, CROWDED, 1)
     yield iterations

@@ -60,10 +60,11 @@ def test_memory_is_limited(name: str) -> None:
 
 
 def test_the_server_has_the_memory_that_its_defaults_may_take() -> None:
-    """The cache of one generative model, requests in flight, and a gigabyte of weights."""
+    """The caches of one generative model, requests in flight, and a gigabyte of weights."""
     defaults = Settings()
     limit = int(SERVICES["server"]["mem_limit"].removesuffix("g")) * 2**30
-    assert defaults.kv_cache_bytes + defaults.max_bytes_in_flight + 2**30 <= limit
+    caches = defaults.kv_cache_bytes + defaults.prefix_cache_bytes
+    assert caches + defaults.max_bytes_in_flight + 2**30 <= limit
 
 
 def test_traces_of_every_request_go_to_a_collector_that_shows_them() -> None:

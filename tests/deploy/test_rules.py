@@ -66,7 +66,7 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
         ("baked", "is not mounted", "pod.volumes.+", HOST),
         ("baked", "mount /tmp is there twice", "server.volumeMounts.+", TMP),
         ("baked", "HOST is there twice", "server.env.+", {"name": "ATTENDANT_HOST", "value": ""}),
-        ("baked", "more memory", "server.resources.requests.memory", "5000Mi"),
+        ("baked", "more memory", "server.resources.requests.memory", "6000Mi"),
         ("guarded", "is there twice", "ServiceAccount.kind", "ServiceMonitor"),
     ],
     "pod_security": [

@@ -170,8 +170,8 @@ NONSENSE = [
     ("minModels is 1, and .* explicit without", "server.modelControlMode=explicit"),
     ("minModels is 2, expected at most the number", r"server.models={a},server.minModels=2"),
     (
-        "limits.memory is 4Gi, expected at least resources.requests.memory, 5000Mi",
-        "resources.requests.memory=5000Mi",
+        "limits.memory is 5Gi, expected at least resources.requests.memory, 6000Mi",
+        "resources.requests.memory=6000Mi",
     ),
     ("limits.cpu is 1500m, expected at least", "resources.limits.cpu=1500m"),
     (

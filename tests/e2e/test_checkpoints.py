@@ -9,10 +9,16 @@ from tests.checkpoints.rows import HEADS, ROWS
 # Heads that are served, and a family that is refused; the command compares all rows.
 COMPARED = (
     "bert-embedding-mean",
+    "xlm-roberta-three-ways",
+    "bert-terms-max",
     "xlm-roberta-tokens",
     "roberta-masks",
     "modernbert-classes",
+    "bert-classes-several-labels",
+    "camembert-score-raw",
     "nomic-bert-embedding-mean",
+    "mpnet-embedding-mean",
+    "deberta-v2-classes",
     "beit-images",
 )
 

@@ -258,7 +258,7 @@ def test_a_start_with_a_model_that_failed_is_not_called_ready(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("classify", "tiny-spam"), "Missing argument"),
+        (("score", "tiny-spam", "query"), "Missing argument"),
         (("classify", "tiny-spam", "a", "--top-k", "-1"), "'--top-k'"),
         (("embed", "tiny-embed", "a", "--timeout-s", "soon"), "'--timeout-s'"),
         (("embed", "tiny-embed", "a", "--colour"), "--colour"),

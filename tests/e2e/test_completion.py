@@ -39,7 +39,10 @@ def completions(line: str) -> set[str]:
             },
         ),
         ("attendant train --precision o", {"on", "off"}),
-        ("attendant import --pooling ", {"mean", "cls"}),
+        (
+            "attendant import --pooling ",
+            {"mean", "cls", "last", "max", "mean_sqrt_len_tokens", "weightedmean"},
+        ),
         ("attendant import --layers sum_", {"sum_last_four", "sum_all"}),
         ("attendant export --task f", {"features"}),
         ("attendant seq2seq dat", {"dates"}),

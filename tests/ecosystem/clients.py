@@ -143,8 +143,8 @@ CLIENTS = (
         "openai",
         ("openai",),
         "models, completions by text and ids, `logprobs`, streams with `n` and usage, chats whole "
-        "and streamed, raw responses, embeddings in base64 and numbers, errors by class, 20 "
-        "asynchronous calls, an abandoned stream",
+        "and streamed, `parse` of schemas and of functions, raw responses, embeddings in base64 "
+        "and numbers, errors by class, 20 asynchronous calls, an abandoned stream",
     ),
     Client(
         "openai",
@@ -170,7 +170,8 @@ CLIENTS = (
         "langchain",
         ("langchain-openai", "openai"),
         "`OpenAI`: invoke, stream, batch, asynchronous, usage; `OpenAIEmbeddings` with "
-        "`check_embedding_ctx_length=False`; `ChatOpenAI`: invoke, stream, asynchronous",
+        "`check_embedding_ctx_length=False`; `ChatOpenAI`: invoke, stream, asynchronous, "
+        "`with_structured_output`",
     ),
     Client(
         "llama_index",
@@ -185,9 +186,20 @@ CLIENTS = (
         "embeddings; errors by class",
     ),
     Client(
+        "cohere",
+        ("cohere", "langchain-cohere"),
+        "`ClientV2.rerank` and `Client.rerank`: `top_n`, objects, `max_tokens_per_doc`, errors by "
+        "class; `CohereRerank`: texts and documents",
+    ),
+    Client(
+        "tei_rerank",
+        ("llama-index-postprocessor-tei-rerank",),
+        "`TextEmbeddingInference` at a model's address: nodes by score, long ones cut",
+    ),
+    Client(
         "instructor",
         ("instructor", "openai"),
-        "its modes JSON and TOOLS are refused by name: answers are not held to a grammar",
+        "models of Pydantic in its modes JSON_SCHEMA and TOOLS",
     ),
     Client(
         "tritonclient",
@@ -204,6 +216,12 @@ CLIENTS = (
         ("lm_eval",),
         "`local-completions` with `tokenizer_backend=remote`: `generate_until` and "
         "`loglikelihood` of tasks of its own; of a Llama, the log likelihoods of transformers",
+    ),
+    Client(
+        "mteb",
+        ("mteb",),
+        "`OpenAIAPIEncodeWrapper` with `use_chat_template=False`: similarity, retrieval and "
+        "reranking of its own small tasks; `OpenAIAPIRerankWrapper`",
     ),
     Client(
         "guidellm",

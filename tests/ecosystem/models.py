@@ -19,11 +19,12 @@ from tests.conformance.models import write_add_sub, write_identity
 from tests.decoders.comparison import imported, write_version
 from tests.decoders.rows import RICHEST, tokenizer, write_folders
 from tests.e2e.server import ServerProcess
-from tests.fakes.chats import FAMILIES
-from tests.fakes.tiny import tiny_classifier, tiny_embedder
+from tests.fakes.chats import FAMILIES, TOOLS
+from tests.fakes.tiny import tiny_classifier, tiny_embedder, tiny_scorer
 from tests.fakes.tiny_gpt import tiny_generator, tiny_gpt
 
 MAX_POSITIONS = 512  # tokens of a prompt and its answer; a token is a byte
+MAX_DECLARED = 4_096  # with the functions that a prompt declares
 END = {"eos_token": "<|endoftext|>"}
 TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", **END}
 CHATML = FAMILIES["chatml"]
@@ -32,13 +33,17 @@ SCORED = (("the cat sat", " on the mat"), ("once upon a time", " the system, 猫
 
 
 def write_repository(folder: Path) -> None:
-    """Two generators, one with a chat template, an embedder, a classifier, and two of tensors."""
+    """Three generators, two with a chat template, three that read texts, and two of tensors."""
     network = tiny_gpt(max_positions=MAX_POSITIONS)
     export_any(tiny_generator(network), ExportSettings("tiny-gpt", folder, "fp32"))
     talker = replace(tiny_generator(network), chat={"chat_template": CHATML, **END})
     export_any(talker, ExportSettings("tiny-chat", folder, "fp32"))
+    network = tiny_gpt(max_positions=MAX_DECLARED)
+    caller = replace(tiny_generator(network), chat={"chat_template": TOOLS, **END})
+    export_any(caller, ExportSettings("tiny-calls", folder, "fp32"))
     export_any(tiny_embedder(), ExportSettings("tiny-embed", folder, "fp32"))
     export_any(tiny_classifier(), ExportSettings("tiny-spam", folder, "fp32"))
+    export_any(tiny_scorer(), ExportSettings("tiny-match", folder, "fp32"))
     write_add_sub(folder, "simple", "INT32")
     write_identity(folder, "identity_bytes", "BYTES")
 

@@ -11,7 +11,15 @@ from export.exporter import export_any
 from export.graphs.graph import trace
 from export.settings import ExportSettings, Operator
 from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
-from tests.fakes.tiny import MODERN, NOMIC, tiny_classifier, tiny_embedder
+from tests.fakes.tiny import (
+    ALBERT,
+    DEBERTA,
+    MODERN,
+    MPNET,
+    NOMIC,
+    tiny_classifier,
+    tiny_embedder,
+)
 from tests.fakes.tiny_gpt import tiny_generator
 
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
@@ -21,6 +29,10 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "roberta": lambda: tiny_embedder(type_vocab_size=1, position_offset=2, pad_token_id=1),
     "modernbert": lambda: tiny_classifier(**MODERN),
     "nomic": lambda: tiny_embedder(**NOMIC),
+    "mpnet": lambda: tiny_embedder(**MPNET),
+    "albert": lambda: tiny_classifier(**ALBERT),
+    "deberta": lambda: tiny_classifier(**DEBERTA),
+    "deberta embedder": lambda: tiny_embedder(**DEBERTA),
 }
 
 

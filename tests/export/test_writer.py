@@ -23,6 +23,9 @@ from tests.export.conftest import checkpoint_of
 from tests.export.recipes.test_texts import TEXTS, answers_of, close_call
 from tests.fakes.tiny_gpt import liked_text, tiny_generator, tiny_gpt
 
+# Where int8 products saturate (decision 0016), the perplexity of this network rises a lot.
+ANY_RISE = 99.0
+
 
 def kinds(*precisions: Precision) -> list[GraphKind]:
     return [GraphKind(precision) for precision in precisions]
@@ -165,7 +168,7 @@ def test_a_precision_that_costs_too_much_is_left_out(tmp_path: Path) -> None:
 
 def test_a_decoder_s_cost_is_measured_or_it_is_left_out(tmp_path: Path) -> None:
     other = decoder_exporter.AUTO[1]
-    settings = ExportSettings("tale", tmp_path, "auto")
+    settings = ExportSettings("tale", tmp_path, "auto", max_perplexity_rise=ANY_RISE)
     folder, manifest = export_any(tiny_generator(), settings)
     assert graphs_in(folder) == {"model.onnx"}
     assert manifest.left_out == {
@@ -184,6 +187,7 @@ def test_the_command_shows_a_column_per_graph_and_what_is_left_out(
     held_out = tmp_path / "held_out.txt"
     held_out.write_text(liked_text(tiny_gpt(), 2), encoding="utf-8")
     options = ["--name", "tale", "--repository", str(tmp_path / "r")]
+    options += ["--max-perplexity-rise", str(ANY_RISE)]
     result = CliRunner().invoke(
         app, [str(decoder_folder), *options, "--held-out", str(held_out)], env=WIDE
     )

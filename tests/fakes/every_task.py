@@ -64,6 +64,7 @@ VALID: dict[str, dict[str, Any]] = {
     "Classify": {"model": "spam", "texts": TEXTS},
     "Embed": {"model": "mini", "texts": TEXTS},
     "ScorePairs": {"model": "match", "texts": ["win"] * 2, "text_pairs": ["prize", "lunch now"]},
+    "Rerank": {"model": "match", "query": "win", "documents": ["lunch now", "prize"]},
     "Tokenize": {"model": "spam", "texts": TEXTS},
     "FillMask": {"model": "fills", "texts": ["win the [MASK]", "[MASK] lunch [MASK]"]},
     "ClassifyTokens": {"model": "tags", "texts": ["the win prize", "\U0001f600 win, now a prize"]},

@@ -19,13 +19,14 @@ from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.kv_cache import KVCache
 from service.generation.params import SamplingParams
+from service.generation.prefix_store import PrefixStore
 from service.generation.prompt_scores import score_prompt
 from service.generation.sampler_state import SamplerState
 from service.generation.sampling import TokenLogprobs
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest, Sequence
 from service.generation.slot_scheduler import SlotPlan, SlotScheduler
-from service.generation.speculation import Draft, Speculator, lookup
+from service.generation.speculation import Draft, Speculator, draft_of, is_forced
 from service.generation.stream import Generation
 from service.generation.text_stream import TextStream
 from service.records import FinishReason, Observer, RanStep, Sample
@@ -44,6 +45,7 @@ def request_of(
     deadline_s: float | None = None,
     priority: int = 0,
     timeout_s: float | None = None,
+    namespace: str = "",
     **params: Any,
 ) -> GenerationRequest:
     """Greedy where `params` do not say otherwise."""
@@ -56,6 +58,7 @@ def request_of(
         deadline_s=deadline_s,
         priority=priority,
         timeout_s=timeout_s,
+        namespace=namespace,
     )
 
 
@@ -106,7 +109,10 @@ class Steps:
 
     def __post_init__(self) -> None:
         self.decoder = FakeDecoder(self.num_slots, self.max_tokens)
-        self.cache = KVCache(self.num_slots, self.max_tokens, self.decoder.copy)
+        max_bytes = self.limits.max_prefix_bytes if self.limits.can_reuse_prefixes else 0
+        memory = self.decoder.prefix_memory(max_bytes)
+        self.store = PrefixStore(memory) if memory else None
+        self.cache = KVCache(self.num_slots, self.max_tokens, self.decoder.copy, store=self.store)
         self.scheduler = SlotScheduler(self.limits, self.cache)
 
     def add(self, *sequences: Sequence) -> None:
@@ -156,6 +162,8 @@ class Steps:
     def check(self) -> None:
         """Recount, and compare the decoder's slots with what the accounting says is in them."""
         self.scheduler.check_integrity()
+        if self.store is not None:
+            self.store.check_integrity()
         assert set(self.scheduler.sequences()) == self.live.keys()
         for slot, kept in enumerate(self.decoder.slots):
             length = int(self.cache._lengths[slot])
@@ -220,9 +228,11 @@ class _Eager(Speculator):
     def draft(self, decoding: list[Sequence]) -> Draft | None:
         for sequence in decoding if len(decoding) <= 2 else ():
             most = min(7, sequence.num_output_tokens_left - 1)
-            token_ids = lookup(sequence.token_ids[: sequence.num_tokens], most)
+            if sequence.request.params.has_beams:
+                continue
+            token_ids = draft_of(sequence, most)
             if len(token_ids):
-                return Draft(sequence, token_ids)
+                return Draft(sequence, token_ids, is_forced(sequence))
         return None
 
     def checked(self, draft: Draft, num_agreed: int, num_decoding: int, cost: float) -> None:

@@ -46,6 +46,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bart": ("bart", BART),
     "bart with one layer that writes": ("bart", {**BART, "decoder_layers": 1}),
     "mbart": ("mbart", {**BART, "scale_embedding": True, "activation_function": "relu"}),
+    "m2m_100": ("m2m_100", {**BART, "scale_embedding": True, "activation_function": "relu"}),
     "t5": ("t5", T5),
     "t5 v1.1": (
         "t5",

@@ -22,11 +22,14 @@ from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from service.batching.request import Item, Request
+from service.contract.adapter import ADAPTER_FILENAME, Adapter, Factors, to_bytes
 from service.contract.manifest import Manifest
 from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError, ModelFailed
+from service.generation.adapter_buffers import AdapterBuffers, AdapterShape
 from service.generation.opening import CacheLimits
+from service.generation.prefix_store import PIECE_TOKENS
 from service.generation.sequence import Vocabulary
 from service.records import Observer, RanBatch, Timings
 from service.runtime.session import OnnxSession, RunStop, Session, SessionOptions
@@ -131,6 +134,30 @@ class DecoderRun:
     first_slot: int
     rows: tuple[tuple[int, ...], ...]
     num_past: tuple[int, ...]
+    places: tuple[int, ...] = ()  # of adapters, by row
+
+
+ADAPTED = "layers.0.attention.query"  # the product that a fake decoder's adapters change
+
+
+def shifting(shift: int, base: str = "writer") -> Adapter:
+    """An adapter that a fake decoder takes."""
+    return Adapter(base, {ADAPTED: Factors(np.ones((1, 1)), np.full((1, 1), float(shift)))})
+
+
+def write_adapter(
+    repository: Path, name: str, shift: int = 1, base: str = "tale", version: int = 1
+) -> Path:
+    """The folder of an adapter of a fake decoder."""
+    folder = repository / name / str(version)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ADAPTER_FILENAME).write_bytes(to_bytes(shifting(shift, base)))
+    return folder.parent
+
+
+def adapted_id(token_id: int, shift: int) -> int:
+    """What a fake decoder keeps of a token, with an adapter; the same where the shift is 0."""
+    return token_id + 1000 * shift
 
 
 SCRIPT_MARK = b"[a]"
@@ -140,11 +167,16 @@ class FakeDecoder(Holdable[DecoderRun]):
     """A decoder of bytes: its favourite next token is `next_id` of all tokens in the slot.
 
     A cache that is wrong in any token or its place gives another answer. It refuses what ONNX
-    Runtime's attention does not take.
+    Runtime's attention does not take. With an adapter of shift s, a slot has each token as
+    `adapted_id(token, s)`.
     """
 
-    def __init__(self, num_slots: int = 8, max_tokens: int = 64, vocab_size: int = 257) -> None:
+    def __init__(
+        self, num_slots: int = 8, max_tokens: int = 64, vocab_size: int = 257, num_places: int = 0
+    ) -> None:
         super().__init__()
+        shape = AdapterShape(num_places, 1, {ADAPTED: (1, 1)})
+        self.adapters = AdapterBuffers(shape) if num_places else None
         self.num_slots = num_slots
         self.max_tokens = max_tokens
         self.vocab_size = vocab_size
@@ -161,17 +193,22 @@ class FakeDecoder(Holdable[DecoderRun]):
         kept = self.slots[target][:start] if start else []
         self.slots[target] = kept + self.slots[source][start:num_tokens]
 
+    def prefix_memory(self, max_bytes: int) -> "FakePieces | None":
+        return FakePieces(self.slots, max_bytes) if max_bytes >= PIECE_TOKENS else None
+
     def run(
         self,
         first_slot: int,
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
+        places: Sequence[int] = (),
     ) -> np.ndarray:
         ids = tuple(tuple(row.tolist()) for row in rows)
-        self.enter(DecoderRun(first_slot, ids, tuple(num_past)))
+        self.enter(DecoderRun(first_slot, ids, tuple(num_past), tuple(places)))
         if self.error is not None:
             raise self.error
+        ids = self._adapted(ids, places)
         is_decoding = all(len(row) == 1 for row in ids)
         assert is_decoding or len(ids) == 1 or not any(num_past), "no such step in ONNX Runtime"
         if num_logits > 1:
@@ -184,6 +221,19 @@ class FakeDecoder(Holdable[DecoderRun]):
             for slot, (row, past) in enumerate(zip(ids, num_past, strict=True), first_slot)
         ]
         return np.stack(logits)
+
+    def _adapted(
+        self, rows: tuple[tuple[int, ...], ...], places: Sequence[int]
+    ) -> tuple[tuple[int, ...], ...]:
+        if not places:
+            return rows
+        assert self.adapters is not None, "the decoder takes no adapters"
+        of_places = self.adapters.arrays[f"lora.{ADAPTED}.B"][:, 0]
+        shifts = [int(of_places[place - 1]) if place else 0 for place in places]
+        return tuple(
+            tuple(adapted_id(token, shift) for token in row)
+            for row, shift in zip(rows, shifts, strict=True)
+        )
 
     def _logits_after(self, slot: int, row: tuple[int, ...], num_past: int) -> np.ndarray:
         assert num_past <= len(self.slots[slot]), "continues what was never computed"
@@ -198,6 +248,26 @@ class FakeDecoder(Holdable[DecoderRun]):
         logits = np.full(self.vocab_size, -40.0, np.float32)
         logits[self.script[num_said] if num_said < len(self.script) else END_ID] = 0.0
         return logits
+
+
+class FakePieces:
+    """Pieces of a fake decoder's slots: a token takes a byte."""
+
+    piece_bytes = PIECE_TOKENS
+
+    def __init__(self, slots: list[list[int]], max_bytes: int) -> None:
+        self.num_places = max_bytes // PIECE_TOKENS
+        self._slots = slots
+        self.pieces: dict[int, list[int]] = {}  # by place
+
+    def write(self, place: int, slot: int, start: int) -> None:
+        assert start + PIECE_TOKENS <= len(self._slots[slot]), "keeps what was never computed"
+        assert 0 <= place < self.num_places, "a place that there is not"
+        self.pieces[place] = self._slots[slot][start : start + PIECE_TOKENS]
+
+    def read(self, place: int, slot: int, start: int) -> None:
+        assert start <= len(self._slots[slot]), "leaves a gap"
+        self._slots[slot] = self._slots[slot][:start] + self.pieces[place]
 
 
 def next_id(ids: Sequence[int]) -> int:
@@ -221,17 +291,20 @@ def next_logits(ids: Sequence[int], vocab_size: int = 257) -> np.ndarray:
     return logits
 
 
-def greedy_ids(prompt_ids: Sequence[int], num_tokens: int) -> list[int]:
-    """What `FakeDecoder` continues a prompt with, the end included, at temperature 0."""
+def greedy_ids(prompt_ids: Sequence[int], num_tokens: int, shift: int = 0) -> list[int]:
+    """What `FakeDecoder` continues a prompt with, the end included, at temperature 0.
+
+    `shift` is of its adapter.
+    """
     ids = list(prompt_ids)
     while len(ids) < len(prompt_ids) + num_tokens and ids[-1] != END_ID:
-        ids.append(next_id(ids))
+        ids.append(next_id([adapted_id(token_id, shift) for token_id in ids]))
     return ids[len(prompt_ids) :]
 
 
-def greedy_text(prompt: str, num_tokens: int) -> str:
+def greedy_text(prompt: str, num_tokens: int, shift: int = 0) -> str:
     """The same for text: a token is a byte."""
-    ids = greedy_ids(prompt_ids(prompt), num_tokens)
+    ids = greedy_ids(prompt_ids(prompt), num_tokens, shift)
     return bytes(token for token in ids if token != END_ID).decode(errors="replace")
 
 
@@ -433,12 +506,13 @@ def generator_manifest(**changes: Any) -> Manifest:
 class FakeDecoders:
     """Opens a `FakeDecoder` for every generative model, with the context that is asked for."""
 
-    def __init__(self, num_slots: int = 8) -> None:
+    def __init__(self, num_slots: int = 8, num_places: int = 2) -> None:
         self._num_slots = num_slots
+        self._num_places = num_places  # for adapters; 0: they take none
         self.opened: dict[str, FakeDecoder] = {}
 
     def __call__(self, path: Path, options: SessionOptions, limits: CacheLimits) -> FakeDecoder:
-        decoder = FakeDecoder(self._num_slots, limits.max_tokens)
+        decoder = FakeDecoder(self._num_slots, limits.max_tokens, num_places=self._num_places)
         self.opened[path.parent.parent.name] = decoder
         return decoder
 

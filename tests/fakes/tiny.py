@@ -18,8 +18,9 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 from models.checkpoints.checkpoint import Checkpoint
+from models.networks.disentangled import Distances
 from models.networks.encoder import Encoder, EncoderConfig
-from models.networks.heads import ClassificationHead, SequenceClassifier, TextEmbedder
+from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
 from models.networks.ropes import Rope
 
 UNKNOWN = "[UNK]"
@@ -39,6 +40,13 @@ MODERN: dict[str, Any] = {
     "ropes": ROPES,
     "layer_ropes": (0, 1, 1),
     "windows": (0, 3, 3),
+}
+MPNET: dict[str, Any] = {"type_vocab_size": 0, "position_offset": 2, "relative_buckets": 8}
+ALBERT: dict[str, Any] = {"num_layers": 4, "num_distinct_layers": 2, "embedding_size": 16}
+DEBERTA: dict[str, Any] = {
+    "type_vocab_size": 0,
+    "has_position_table": False,
+    "distances": Distances(num_buckets=8, max_distance=MAX_TOKENS),
 }
 NOMIC: dict[str, Any] = {**ROTARY, "ropes": ROPES[1:], "layer_ropes": (0, 0)}
 
@@ -85,6 +93,21 @@ def tiny_classifier(
         model=model.eval(),
         task="text-classification",
         labels=tuple(labels),
+        tokenizer=tiny_tokenizer(),
+        max_tokens=config.max_positions,
+        origin="random weights",
+    )
+
+
+def tiny_scorer(*, seed: int = 3) -> Checkpoint:
+    """One of pairs, with one logit for each."""
+    config = tiny_config()
+    model = PairScorer(Encoder(config), ClassificationHead(config.hidden_size, 1))
+    randomise(model, seed)
+    return Checkpoint(
+        model=model.eval(),
+        task="pair-scoring",
+        labels=(),
         tokenizer=tiny_tokenizer(),
         max_tokens=config.max_positions,
         origin="random weights",
@@ -146,6 +169,9 @@ def ragged_batch(
 def torch_outputs(model: nn.Module, batch: dict[str, np.ndarray]) -> np.ndarray:
     """What the PyTorch module computes for a batch, float32."""
     tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+    tensors.pop(
+        "vector_mask", None
+    )  # of networks with vectors of tokens, which have several outputs
     with torch.inference_mode():
         outputs: np.ndarray = model(**tensors).numpy()
     return outputs

@@ -87,7 +87,7 @@ def random_prompts(lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
     return [generator.integers(VOCAB_SIZE, size=length).tolist() for length in lengths]
 
 
-def torch_logits(network: GPT, ids: Sequence[int]) -> np.ndarray:
+def torch_logits(network: DecoderNetwork, ids: Sequence[int]) -> np.ndarray:
     """Float32 [S, V], recomputed from scratch."""
     with torch.inference_mode():
         logits: np.ndarray = network(torch.tensor([list(ids)]))[0].numpy()

@@ -24,7 +24,12 @@ from models.checkpoints.decoder_fields import (
     SIZES,
     WHOLE,
 )
+from models.checkpoints.families import BERT
+from models.checkpoints.family import bert_config
+from models.checkpoints.score_heads import OLD_ACTIVATION, OWN_CONFIG
 from models.errors import CheckpointError, ModelError, SettingError
+from models.networks.encoder import Encoder
+from models.networks.heads import ClassificationHead, PairScorer
 from tests.fakes.hostile_folder import (
     LONG,
     TOKENIZER,
@@ -35,6 +40,7 @@ from tests.fakes.hostile_folder import (
     tensors,
     write_folder,
 )
+from tests.models.tiny import word_tokenizer
 
 MAX_MESSAGE = 2_000  # characters, the path of the folder included
 ROPES = st.dictionaries(
@@ -93,6 +99,60 @@ def test_any_configuration(
 ) -> None:
     stretched = {"rope_parameters" if name else "rope_scaling": ropes} if ropes else {}
     outcome(write_folder(tmp_path / "hub", kind, **stretched, **fields))
+
+
+@pytest.fixture(scope="module")
+def scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder that can be imported."""
+    folder = tmp_path_factory.mktemp("scorer")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    document = {
+        "model_type": "bert",
+        "vocab_size": 16,
+        "intermediate_size": 8,
+        **sizes,
+        "max_position_embeddings": 12,
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": {"0": "LABEL_0"},
+    }
+    config = bert_config(document)
+    network = PairScorer(Encoder(config), ClassificationHead(8, 1))
+    weights = {BERT.name_in_file(name): each for name, each in network.state_dict().items()}
+    (folder / "config.json").write_text(json.dumps(document))
+    (folder / "model.safetensors").write_bytes(save(weights))
+    word_tokenizer().save(str(folder / "tokenizer.json"))
+    assert outcome(folder) == ""
+    return folder
+
+
+SCORE_VALUES = hostile | st.sampled_from(
+    [
+        *("regression", "multi_label_classification", ["regression"], {"0": "a"}, {"0": None}),
+        *({"activation_fn": "torch.nn.Identity"}, {"activation_fn": LONG}, {"activation_fn": {}}),
+        *("torch.nn.modules.activation.Sigmoid", "torch.nn.modules.activation.ReLU", "torch.nn."),
+        *("CrossEncoder", "os.system.Sigmoid"),
+    ]
+)
+
+
+@bounded
+@given(
+    fields=st.dictionaries(
+        st.sampled_from(["problem_type", "id2label", "sentence_transformers", OLD_ACTIVATION]),
+        SCORE_VALUES,
+    ),
+    own=st.none() | st.dictionaries(st.sampled_from(["model_type", "activation_fn"]), SCORE_VALUES),
+)
+def test_any_head_of_one_output(scorer: Path, fields: dict[str, Any], own: Any) -> None:
+    before = (scorer / "config.json").read_text()
+    (scorer / "config.json").write_text(json.dumps(json.loads(before) | fields))
+    if own is not None:
+        (scorer / OWN_CONFIG).write_text(json.dumps(own))
+    try:
+        outcome(scorer)
+    finally:
+        (scorer / "config.json").write_text(before)
+        (scorer / OWN_CONFIG).unlink(missing_ok=True)
 
 
 @bounded

@@ -237,6 +237,18 @@ def test_others_are_given_the_very_int8_graph_that_ours_serves() -> None:
     assert same == {f"{name} int8" for name in ON_ONNXRUNTIME}
 
 
+def test_a_setting_is_one_more_server_of_ours_beside_the_one_with_its_defaults() -> None:
+    """So a setting, the defaults and a peer take turns in one run."""
+    settings = {"spin_us": 50, "can_spin": True, "playground": False}
+    own = our_servers(CLASSIFY, ["int8"], settings)
+    assert {peer.name: peer.options["flags"] for peer in own} == {
+        "served attendant int8": [],
+        "served attendant int8 spin_us=50": ["--spin-us=50"],
+        "served attendant int8 can_spin=True": ["--can-spin"],
+        "served attendant int8 playground=False": ["--no-playground"],
+    }
+
+
 def test_traffic_of_real_lengths_is_not_sorted_for_anybody() -> None:
     works: list[Work] = [each.full(mixed_sizes) for each in SERVER_TRAFFIC if "real" in each.name]
     for work in works:

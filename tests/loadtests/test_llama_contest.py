@@ -13,14 +13,15 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 import loadtests.compare.__main__ as compare
-import loadtests.compare.llama_contest as contest
+import loadtests.compare.model_contest as contest
 from loadtests.compare import llamas, report
 from loadtests.compare.agreement import tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_all
 from loadtests.compare.environments import Own, environ
-from loadtests.compare.llama_contest import Choice
+from loadtests.compare.llama_contest import LLAMAS
 from loadtests.compare.llama_peers import llama_peers, our_llamas
-from loadtests.compare.models import Reference
+from loadtests.compare.model_contest import Choice, compare_models
+from loadtests.compare.models import Reference, reference_path
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import GENERATE, LLAMA_TRAFFIC
 from loadtests.compare.worker import Answer, Work, generating_in_groups
@@ -133,7 +134,7 @@ def test_a_written_checkpoint_is_imported_and_its_reference_fits(
     loaded = load_llama(tmp_path / "tiny")
     assert isinstance(loaded.model, Llama)
     assert loaded.model.config.max_positions == llamas.CONTEXT
-    reference = Reference.read(llamas.reference_path(tmp_path, "tiny"))
+    reference = Reference.read(reference_path(tmp_path, "tiny"))
     assert [row[0] for row in reference.tokens] == [row[0] for row in reference.likely]
 
 
@@ -153,14 +154,17 @@ def test_one_command_compares_and_keeps_also_what_was_refused(
     monkeypatch.setattr(comparison, "Worker", worker)
     monkeypatch.setattr(comparison, "BUILD", tmp_path)
     monkeypatch.setattr(contest, "MODELS", tmp_path)
-    monkeypatch.setattr(contest, "our_llamas", lambda *_: [fake("attendant int8")])
-    monkeypatch.setattr(contest, "llama_peers", lambda _: [fake("peer"), fake("bad", wrong=1)])
-    monkeypatch.setattr(contest, "_limits", lambda *_: None)
+    faked = replace(
+        LLAMAS,
+        ours=lambda *_: [fake("attendant int8")],
+        peers=lambda _: [fake("peer"), fake("bad", wrong=1)],
+        finish=lambda *_: None,
+    )
     Reference([], [], [[4, 4], [7, 8]], [[4, 4], [7, 7]], [[4], [7]]).write(
-        llamas.reference_path(tmp_path, "smollm2")
+        reference_path(tmp_path, "smollm2")
     )
     choice = Choice([], [], ["alone-1"], 1, 1, is_quick=True)
-    contest.compare_llamas(["smollm2"], choice, {}, tmp_path / "results")
+    compare_models(faked, ["smollm2"], choice, {}, tmp_path / "results")
     kept = {each.peer: each for each in report.kept(tmp_path / "results")}
     assert kept["peer"].theirs_s == [2.0]
     assert kept["peer"].ours_s == {"attendant int8": [2.0]}

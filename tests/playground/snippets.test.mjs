@@ -37,6 +37,23 @@ test("a conversation is a chat, and texts to embed are embeddings", () => {
   const chat = inPython({ path: "api/Generate", body: { model: "talk", conversation: { messages: [{ role: "user", content: "Hi" }] }, sampling_params: { logprobs: 20 } }, isStream: true }, BASE, false);
   assert.match(chat, /client\.chat\.completions\.create\(\n {4}model="talk",\n {4}messages=[\s\S]*logprobs=True,\n {4}top_logprobs=20,\n {4}stream=True,/);
   assert.match(inPython({ path: "api/Embed", body: { model: "mini", texts: ["a"] } }, BASE, false), /client\.embeddings\.create\(\n {4}model="mini",\n {4}input=/);
+  assert.match(inPython({ path: "api/Embed", body: { model: "mini", texts: ["a"], dimensions: 2, prompt_name: "query" } }, BASE, false), /embeddings\.create\([\s\S]*\n {4}dimensions=2,\n {4}extra_body=\{\s+"prompt_name": "query"\s+\},/);
+  assert.match(inPython({ path: "api/Embed", body: { model: "mini", texts: ["a"], prompt: "" } }, BASE, false), /requests\.post/);
+});
+
+test("a form is response_format of a chat, and structured_outputs otherwise", () => {
+  const asked = (prompt, form) => inPython({ path: "api/Generate", body: { model: "talk", ...prompt, sampling_params: form }, isStream: true }, BASE, false);
+  const chat = { conversation: { messages: [{ role: "user", content: "Hi" }] } }, schema = '{"type": "object"}';
+  assert.match(asked(chat, { json_schema: schema }), /response_format=\{\s+"type": "json_schema",\s+"json_schema": \{\s+"name": "answer",\s+"schema": \{\s+"type": "object"/);
+  assert.match(asked(chat, { regex: "a+" }), /extra_body=\{\s+"structured_outputs": \{\s+"regex": "a\+"/);
+  assert.match(asked({ text: "Hi" }, { json_schema: schema }), /"structured_outputs": \{\s+"json": \{\s+"type": "object"/);
+  assert.match(asked({ text: "Hi" }, { choice: { texts: ["yes", "no"] } }), /"structured_outputs": \{\s+"choice": \[\s+"yes",\s+"no"/);
+});
+
+test("a ranking is a call of Cohere's library, unless it has more than that takes", () => {
+  const body = { model: "match", query: "a", documents: ["b", "c"], top_n: 1 };
+  assert.match(inPython({ path: "api/Rerank", body }, BASE, true), /import cohere\n\nclient = cohere\.ClientV2\(base_url="http:\/\/localhost:8000", api_key=os\.environ\["TOKEN"\]\)\nanswer = client\.rerank\(\n {4}model="match",\n {4}query="a",\n {4}documents=\[[\s\S]*top_n=1,\n\)/);
+  assert.match(inPython({ path: "api/Rerank", body: { ...body, raw_scores: true } }, BASE, false), /requests\.post\([\s\S]*True/);
 });
 
 test("what OpenAI's API has no call for goes by requests", () => {

@@ -19,7 +19,7 @@ SCREENS = [
     for name in re.findall(r'{ id: "([^"]+)"', (PLAYGROUND / "screens/catalogue.js").read_text())
 ]
 MOST_BYTES, MOST_ZIPPED_BYTES = 150_000, 48_000
-MOST_BYTES_IN_ALL = 320_000
+MOST_BYTES_IN_ALL = 350_000
 # What would read markup, run text as code, or reach another origin; the CSP refuses it, too.
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"

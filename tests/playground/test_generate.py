@@ -41,7 +41,8 @@ def output(page: Page) -> Locator:
 
 
 async def words(tokens: Locator) -> str:
-    return "".join(await tokens.all_text_contents()).replace("↵", "")
+    """Their text; a hair space is there to be seen of a token that ends within a character."""
+    return "".join(await tokens.all_text_contents()).replace("↵", "").replace("\u200a", "")
 
 
 async def finished(tab: Opened) -> None:

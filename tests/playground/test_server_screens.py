@@ -134,7 +134,7 @@ async def test_every_operation_of_the_description_is_there(tab: Opened) -> None:
     document = await page.evaluate("fetch('openapi.json').then((answer) => answer.json())")
     operations = page.get_by_role("navigation", name="Operations").get_by_role("button")
     await expect(operations).to_have_count(sum(map(len, document["paths"].values())))
-    await page.get_by_label("Find").fill("post similarity")
+    await page.get_by_label("Find").fill("post api similarity")
     await expect(operations).to_have_text(["POST /api/Similarity"])
 
 

@@ -27,7 +27,7 @@ async def cancelled(tab: Opened) -> int:
 async def test_the_page_opens_with_every_screen_in_its_navigation(tab: Opened) -> None:
     page = await tab.open("#/models")
     links = page.get_by_role("navigation", name="Screens").get_by_role("link")
-    await expect(links).to_have_count(14)
+    await expect(links).to_have_count(15)
     await expect(page.get_by_role("heading", level=1, name="Models")).to_be_visible()
     await page.get_by_role("link", name="Classify").click()
     await expect(page.get_by_role("heading", level=1, name="Classify")).to_be_visible()
@@ -260,11 +260,12 @@ async def test_a_model_that_is_unloaded_in_mid_stream_is_said(
         url = f"http://127.0.0.1:{served.app.http_port}/"
         async with opened(browser, url) as tab:
             page = await tab.open("#/generate?model=tale&text=once")
-            await expect(page.get_by_role("button", name="Generate", exact=True)).to_be_visible()
+            generate = page.get_by_role("button", name="Generate", exact=True)
+            await expect(generate).to_be_visible()
             engine: Any = served.app.repository.find("tale")._engine
             decoder = served.decoders["tale"]
             decoder.hold()
-            await page.keyboard.press("Control+Enter")
+            await generate.click()
             await eventually(lambda: served.num_running("tale") >= 1)
             unload = page.evaluate(
                 "fetch('v2/repository/models/tale/unload', {method: 'POST', body: '{}'})"

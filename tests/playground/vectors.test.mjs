@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { dense, late } from "../../playground/maths/embeddings.js";
 import { clustered, components, cosine, matrix, mean, norm, random } from "../../playground/maths/vectors.js";
 
 test("cosine is that of the angle, and 0 of a vector without direction", () => {
@@ -59,4 +60,14 @@ test("vectors that are all alike have no directions", () => {
   const { points, shares } = components([[1, 2], [1, 2]]);
   assert.deepEqual(shares, [0, 0]);
   assert.deepEqual(points.map((point) => point.map(Math.abs)), [[0, 0], [0, 0]]);
+});
+
+test("weights of tokens become vectors over the tokens that any text has", () => {
+  assert.deepEqual(dense([{ token_ids: [5, 9], weights: [1, 2] }, {}, { token_ids: [9, 3], weights: [4, 0.5] }]), [[1, 2, 0], [0, 0, 0], [0, 4, 0.5]]);
+});
+
+test("late interaction is the mean of each query vector's best product, and not symmetric", () => {
+  assert.equal(late([[1, 0], [0, 1]], [[1, 0]]), 0.5);
+  assert.equal(late([[1, 0]], [[1, 0], [0, 1]]), 1);
+  assert.equal(late([], [[1, 0]]), 0);
 });

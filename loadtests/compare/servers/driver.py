@@ -37,6 +37,7 @@ def open_server(setup: Setup) -> Run:
         ports=free_ports(),
         threads=setup.threads,
         rows=setup.options.get("rows", 0),
+        flags=setup.options.get("flags", ()),
     )
     launch = LAUNCHES[setup.options["server"]](place)
     process = stack.enter_context(started(launch, place))

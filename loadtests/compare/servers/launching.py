@@ -7,7 +7,7 @@ wants beside are written below `scratch`. To add a server, write its function an
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,6 +30,7 @@ class Place:
     ports: tuple[int, int, int]  # free; the first takes the requests
     threads: int
     rows: int  # that a server may put into one batch; 1 is no batching
+    flags: Sequence[str] = ()  # of ours, beside its defaults
 
     def program(self, name: str) -> str:
         return str(self.python.with_name(name))
@@ -50,7 +51,7 @@ def attendant(place: Place) -> Launch:
     folder = repository(place.model, place.scratch / "repository")
     ports = ["--grpc-port", str(port), "--http-port=-1", "--metrics-port", str(metrics_port)]
     command = [*SERVE, "--model-repository", str(folder), "--log-level", "warning", *ports]
-    return Launch([*command, "--max-queue-s", "0"], lambda: OipClient(port))
+    return Launch([*command, "--max-queue-s", "0", *place.flags], lambda: OipClient(port))
 
 
 def triton(place: Place) -> Launch:

@@ -1,24 +1,29 @@
-"""Ours: the session that serves encoders, and the engine that generates, without gRPC."""
+"""Ours without gRPC: an encoder's session, the engine of texts, and the engine that generates."""
 
 import asyncio
 import atexit
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from loadtests.compare.worker import Answer, Run, Setup, Work, serve
 from loadtests.compare.workers.encoding import encoding
 from loadtests.load.closed_loop import closed_loop
-from loadtests.load.engine import Prompt, run_one, serving
+from loadtests.load.engine import KV_CACHE_BYTES, Prompt, Served, run_one, serving_model
 from service.runtime.session import OnnxSession, SessionOptions
 from service.serving.generative_model import GenerativeModel
+from service.serving.model import Caller
+from service.serving.text_model import TextModel
 
 MODEL = "model"  # its name in the repository that it was exported to
 
 
 def open_engine(setup: Setup) -> Run:
-    if setup.options["task"] == "classify":
+    task = setup.options["task"]
+    if task == "classify":
         return _open_encoder(setup)
-    return _open_generator(setup)
+    return _open_generator(setup) if task == "generate" else _open_reader(setup)
 
 
 def _open_encoder(setup: Setup) -> Run:
@@ -31,14 +36,38 @@ def _open_encoder(setup: Setup) -> Run:
     return encoding(inputs, lambda feed: session.run(feed, [output.name])[0])
 
 
+def _open_reader(setup: Setup) -> Run:
+    """A model of texts with its tokenizer, queue and batches: all texts are one request."""
+    model, loop = _opened(setup, {}, TextModel)
+    read = model.task.tensors(model, {})
+
+    async def compute(work: Work) -> Answer:
+        texts = work.pairs if work.query else work.texts
+        started_s = time.perf_counter()
+        reply = await model.compute(texts, Caller(time.monotonic()), can_truncate=True)
+        (values,) = read(texts, reply).values()
+        return Answer(time.perf_counter() - started_s, values.astype(float).tolist())
+
+    return lambda work: loop.run_until_complete(compute(work))
+
+
 def _open_generator(setup: Setup) -> Run:
-    """The engine, on an event loop that runs during a turn."""
+    settings: dict[str, Any] = {"prefix_reuse": False, "kv_cache_bytes": KV_CACHE_BYTES}
+    settings |= setup.options.get("settings", {})
+    model, loop = _opened(setup, settings, GenerativeModel)
+    return lambda work: loop.run_until_complete(_generate(model, work))
+
+
+def _opened(
+    setup: Setup, settings: dict[str, Any], kind: type[Served]
+) -> tuple[Served, asyncio.AbstractEventLoop]:
+    """The model, and an event loop that runs during a turn."""
     loop, stack = asyncio.new_event_loop(), AsyncExitStack()
-    settings = {"prefix_reuse": False, "num_threads": setup.threads}
-    opened = serving(Path(setup.model), MODEL, **settings | setup.options.get("settings", {}))
+    values = {"num_threads": setup.threads, **settings}
+    opened = serving_model(Path(setup.model), MODEL, kind, **values)
     model = loop.run_until_complete(stack.enter_async_context(opened))
     atexit.register(lambda: loop.run_until_complete(stack.aclose()))
-    return lambda work: loop.run_until_complete(_generate(model, work))
+    return model, loop
 
 
 async def _generate(model: GenerativeModel, work: Work) -> Answer:

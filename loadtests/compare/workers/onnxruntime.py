@@ -7,6 +7,7 @@ import onnxruntime
 
 from loadtests.compare.worker import Run, Setup, generating_in_groups, padded, serve
 from loadtests.compare.workers.encoding import encoding
+from loadtests.compare.workers.texts import reading
 
 HEADS, HEAD_SIZE, LAYERS = 12, 64, 12  # of GPT-2
 
@@ -17,13 +18,16 @@ def open_engine(setup: Setup) -> Run:
     session = onnxruntime.InferenceSession(
         f"{setup.model}/model.onnx", options, providers=["CPUExecutionProvider"]
     )
-    is_encoder = setup.options["task"] == "classify"
-    return _encoder(session) if is_encoder else _generator(session)
+    is_generator = setup.options["task"] == "generate"
+    return _generator(session) if is_generator else _encoder(session, setup)
 
 
-def _encoder(session: Any) -> Run:
+def _encoder(session: Any, setup: Setup) -> Run:
     inputs = [each.name for each in session.get_inputs()]
-    return encoding(inputs, lambda feed: session.run(["logits"], feed)[0])
+    output = session.get_outputs()[0].name  # logits, or the last hidden states
+    if setup.options["task"] == "classify":
+        return encoding(inputs, lambda feed: session.run([output], feed)[0])
+    return reading(setup, inputs, lambda feed: session.run([output], feed)[0])
 
 
 def _generator(session: Any) -> Run:

@@ -9,6 +9,7 @@ import openvino
 
 from loadtests.compare.worker import Answer, Run, Setup, Work, serve
 from loadtests.compare.workers.encoding import encoding
+from loadtests.compare.workers.texts import reading
 
 CACHE_GIB = 2
 MOST_SEQUENCES = 32
@@ -17,20 +18,22 @@ DEVICE = "CPU"
 
 def open_engine(setup: Setup) -> Run:
     properties = {"INFERENCE_NUM_THREADS": setup.threads, **setup.options["properties"]}
-    if setup.options["task"] == "classify":
-        return _open_encoder(setup.model, properties)
-    return _open_generator(setup.model, properties)
+    if setup.options["task"] == "generate":
+        return _open_generator(setup.model, properties)
+    return _open_encoder(setup, properties)
 
 
-def _open_encoder(folder: str, properties: dict[str, Any]) -> Run:
+def _open_encoder(setup: Setup, properties: dict[str, Any]) -> Run:
     """One stream of all threads, the fastest of its modes for batches that come one by one."""
     core = openvino.Core()
-    graph = core.read_model(f"{folder}/openvino_model.xml")
+    graph = core.read_model(f"{setup.model}/openvino_model.xml")
     request = core.compile_model(
         graph, DEVICE, properties | {"NUM_STREAMS": 1}
     ).create_infer_request()
     inputs = {each.get_any_name() for each in graph.inputs}
-    return encoding(inputs, lambda feed: request.infer(feed)[0])
+    if setup.options["task"] == "classify":
+        return encoding(inputs, lambda feed: request.infer(feed)[0])
+    return reading(setup, inputs, lambda feed: request.infer(feed)[0])
 
 
 def _open_generator(folder: str, properties: dict[str, Any]) -> Run:

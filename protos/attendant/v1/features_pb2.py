@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from attendant.v1 import text_pb2 as attendant_dot_v1_dot_text__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61ttendant/v1/features.proto\x12\x0c\x61ttendant.v1\x1a\x17\x61ttendant/v1/text.proto\"\xb8\x01\n\x16\x45xtractFeaturesRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12$\n\x06layers\x18\x05 \x01(\x0e\x32\x14.attendant.v1.Layers\x12&\n\x07pooling\x18\x06 \x01(\x0e\x32\x15.attendant.v1.Pooling\x12\x0f\n\x07weights\x18\x07 \x03(\x02\"\xa2\x01\n\x17\x45xtractFeaturesResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12+\n\x07results\x18\x05 \x03(\x0b\x32\x1a.attendant.v1.TextFeatures\"\x8b\x01\n\x0cTextFeatures\x12,\n\x07vectors\x18\x01 \x03(\x0b\x32\x1b.attendant.v1.FeatureVector\x12#\n\x06tokens\x18\x02 \x03(\x0b\x32\x13.attendant.v1.Token\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x14\n\x0cis_truncated\x18\x04 \x01(\x08\"\x1f\n\rFeatureVector\x12\x0e\n\x06values\x18\x01 \x03(\x02\"\x96\x01\n\x11SimilarityRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x0e\n\x06others\x18\x04 \x03(\t\x12\x10\n\x08truncate\x18\x05 \x01(\x08\x12\x30\n\x07measure\x18\x06 \x01(\x0e\x32\x1f.attendant.v1.SimilarityMeasure\"\x9b\x01\n\x12SimilarityResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12)\n\x04rows\x18\x05 \x03(\x0b\x32\x1b.attendant.v1.SimilarityRow\"\x1f\n\rSimilarityRow\x12\x0e\n\x06values\x18\x01 \x03(\x02\"l\n\rAttendRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\x0e\n\x06layers\x18\x05 \x03(\r\x12\r\n\x05heads\x18\x06 \x03(\r\"\xe6\x01\n\x0e\x41ttendResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12$\n\x07queries\x18\x05 \x03(\x0b\x32\x13.attendant.v1.Token\x12!\n\x04keys\x18\x06 \x03(\x0b\x32\x13.attendant.v1.Token\x12/\n\x08matrices\x18\x07 \x03(\x0b\x32\x1d.attendant.v1.AttentionMatrix\"?\n\x0f\x41ttentionMatrix\x12\r\n\x05layer\x18\x01 \x01(\r\x12\x0c\n\x04head\x18\x02 \x01(\r\x12\x0f\n\x07weights\x18\x03 \x03(\x02*\xb9\x01\n\x06Layers\x12\x16\n\x12LAYERS_UNSPECIFIED\x10\x00\x12\x10\n\x0cLAYERS_FIRST\x10\x01\x12\x0f\n\x0bLAYERS_LAST\x10\x02\x12\x19\n\x15LAYERS_SECOND_TO_LAST\x10\x03\x12\x18\n\x14LAYERS_SUM_LAST_FOUR\x10\x04\x12\x1b\n\x17LAYERS_CONCAT_LAST_FOUR\x10\x05\x12\x12\n\x0eLAYERS_SUM_ALL\x10\x06\x12\x0e\n\nLAYERS_MIX\x10\x07*W\n\x07Pooling\x12\x17\n\x13POOLING_UNSPECIFIED\x10\x00\x12\x10\n\x0cPOOLING_MEAN\x10\x01\x12\x0f\n\x0bPOOLING_CLS\x10\x02\x12\x10\n\x0cPOOLING_NONE\x10\x03*\x95\x01\n\x11SimilarityMeasure\x12\"\n\x1eSIMILARITY_MEASURE_UNSPECIFIED\x10\x00\x12\x1d\n\x19SIMILARITY_MEASURE_COSINE\x10\x01\x12\x1a\n\x16SIMILARITY_MEASURE_DOT\x10\x02\x12!\n\x1dSIMILARITY_MEASURE_SCALED_DOT\x10\x03\x32\x86\x02\n\x0e\x46\x65\x61tureService\x12^\n\x0f\x45xtractFeatures\x12$.attendant.v1.ExtractFeaturesRequest\x1a%.attendant.v1.ExtractFeaturesResponse\x12O\n\nSimilarity\x12\x1f.attendant.v1.SimilarityRequest\x1a .attendant.v1.SimilarityResponse\x12\x43\n\x06\x41ttend\x12\x1b.attendant.v1.AttendRequest\x1a\x1c.attendant.v1.AttendResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61ttendant/v1/features.proto\x12\x0c\x61ttendant.v1\x1a\x17\x61ttendant/v1/text.proto\"\xb8\x01\n\x16\x45xtractFeaturesRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12$\n\x06layers\x18\x05 \x01(\x0e\x32\x14.attendant.v1.Layers\x12&\n\x07pooling\x18\x06 \x01(\x0e\x32\x15.attendant.v1.Pooling\x12\x0f\n\x07weights\x18\x07 \x03(\x02\"\xa2\x01\n\x17\x45xtractFeaturesResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12+\n\x07results\x18\x05 \x03(\x0b\x32\x1a.attendant.v1.TextFeatures\"\x8b\x01\n\x0cTextFeatures\x12,\n\x07vectors\x18\x01 \x03(\x0b\x32\x1b.attendant.v1.FeatureVector\x12#\n\x06tokens\x18\x02 \x03(\x0b\x32\x13.attendant.v1.Token\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x14\n\x0cis_truncated\x18\x04 \x01(\x08\"\x1f\n\rFeatureVector\x12\x0e\n\x06values\x18\x01 \x03(\x02\"\xdb\x01\n\x11SimilarityRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x0e\n\x06others\x18\x04 \x03(\t\x12\x10\n\x08truncate\x18\x05 \x01(\x08\x12\x30\n\x07measure\x18\x06 \x01(\x0e\x32\x1f.attendant.v1.SimilarityMeasure\x12\x13\n\x0bprompt_name\x18\x07 \x01(\t\x12\x1a\n\x12others_prompt_name\x18\x08 \x01(\t\x12\x12\n\ndimensions\x18\t \x01(\r\"\x9b\x01\n\x12SimilarityResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12)\n\x04rows\x18\x05 \x03(\x0b\x32\x1b.attendant.v1.SimilarityRow\"\x1f\n\rSimilarityRow\x12\x0e\n\x06values\x18\x01 \x03(\x02\"l\n\rAttendRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\x0e\n\x06layers\x18\x05 \x03(\r\x12\r\n\x05heads\x18\x06 \x03(\r\"\xe6\x01\n\x0e\x41ttendResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12$\n\x07queries\x18\x05 \x03(\x0b\x32\x13.attendant.v1.Token\x12!\n\x04keys\x18\x06 \x03(\x0b\x32\x13.attendant.v1.Token\x12/\n\x08matrices\x18\x07 \x03(\x0b\x32\x1d.attendant.v1.AttentionMatrix\"?\n\x0f\x41ttentionMatrix\x12\r\n\x05layer\x18\x01 \x01(\r\x12\x0c\n\x04head\x18\x02 \x01(\r\x12\x0f\n\x07weights\x18\x03 \x03(\x02*\xb9\x01\n\x06Layers\x12\x16\n\x12LAYERS_UNSPECIFIED\x10\x00\x12\x10\n\x0cLAYERS_FIRST\x10\x01\x12\x0f\n\x0bLAYERS_LAST\x10\x02\x12\x19\n\x15LAYERS_SECOND_TO_LAST\x10\x03\x12\x18\n\x14LAYERS_SUM_LAST_FOUR\x10\x04\x12\x1b\n\x17LAYERS_CONCAT_LAST_FOUR\x10\x05\x12\x12\n\x0eLAYERS_SUM_ALL\x10\x06\x12\x0e\n\nLAYERS_MIX\x10\x07*W\n\x07Pooling\x12\x17\n\x13POOLING_UNSPECIFIED\x10\x00\x12\x10\n\x0cPOOLING_MEAN\x10\x01\x12\x0f\n\x0bPOOLING_CLS\x10\x02\x12\x10\n\x0cPOOLING_NONE\x10\x03*\xd9\x01\n\x11SimilarityMeasure\x12\"\n\x1eSIMILARITY_MEASURE_UNSPECIFIED\x10\x00\x12\x1d\n\x19SIMILARITY_MEASURE_COSINE\x10\x01\x12\x1a\n\x16SIMILARITY_MEASURE_DOT\x10\x02\x12!\n\x1dSIMILARITY_MEASURE_SCALED_DOT\x10\x03\x12 \n\x1cSIMILARITY_MEASURE_EUCLIDEAN\x10\x04\x12 \n\x1cSIMILARITY_MEASURE_MANHATTAN\x10\x05\x32\x86\x02\n\x0e\x46\x65\x61tureService\x12^\n\x0f\x45xtractFeatures\x12$.attendant.v1.ExtractFeaturesRequest\x1a%.attendant.v1.ExtractFeaturesResponse\x12O\n\nSimilarity\x12\x1f.attendant.v1.SimilarityRequest\x1a .attendant.v1.SimilarityResponse\x12\x43\n\x06\x41ttend\x12\x1b.attendant.v1.AttendRequest\x1a\x1c.attendant.v1.AttendResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'attendant.v1.features_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LAYERS']._serialized_start=1350
-  _globals['_LAYERS']._serialized_end=1535
-  _globals['_POOLING']._serialized_start=1537
-  _globals['_POOLING']._serialized_end=1624
-  _globals['_SIMILARITYMEASURE']._serialized_start=1627
-  _globals['_SIMILARITYMEASURE']._serialized_end=1776
+  _globals['_LAYERS']._serialized_start=1419
+  _globals['_LAYERS']._serialized_end=1604
+  _globals['_POOLING']._serialized_start=1606
+  _globals['_POOLING']._serialized_end=1693
+  _globals['_SIMILARITYMEASURE']._serialized_start=1696
+  _globals['_SIMILARITYMEASURE']._serialized_end=1913
   _globals['_EXTRACTFEATURESREQUEST']._serialized_start=71
   _globals['_EXTRACTFEATURESREQUEST']._serialized_end=255
   _globals['_EXTRACTFEATURESRESPONSE']._serialized_start=258
@@ -47,17 +47,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FEATUREVECTOR']._serialized_start=564
   _globals['_FEATUREVECTOR']._serialized_end=595
   _globals['_SIMILARITYREQUEST']._serialized_start=598
-  _globals['_SIMILARITYREQUEST']._serialized_end=748
-  _globals['_SIMILARITYRESPONSE']._serialized_start=751
-  _globals['_SIMILARITYRESPONSE']._serialized_end=906
-  _globals['_SIMILARITYROW']._serialized_start=908
-  _globals['_SIMILARITYROW']._serialized_end=939
-  _globals['_ATTENDREQUEST']._serialized_start=941
-  _globals['_ATTENDREQUEST']._serialized_end=1049
-  _globals['_ATTENDRESPONSE']._serialized_start=1052
-  _globals['_ATTENDRESPONSE']._serialized_end=1282
-  _globals['_ATTENTIONMATRIX']._serialized_start=1284
-  _globals['_ATTENTIONMATRIX']._serialized_end=1347
-  _globals['_FEATURESERVICE']._serialized_start=1779
-  _globals['_FEATURESERVICE']._serialized_end=2041
+  _globals['_SIMILARITYREQUEST']._serialized_end=817
+  _globals['_SIMILARITYRESPONSE']._serialized_start=820
+  _globals['_SIMILARITYRESPONSE']._serialized_end=975
+  _globals['_SIMILARITYROW']._serialized_start=977
+  _globals['_SIMILARITYROW']._serialized_end=1008
+  _globals['_ATTENDREQUEST']._serialized_start=1010
+  _globals['_ATTENDREQUEST']._serialized_end=1118
+  _globals['_ATTENDRESPONSE']._serialized_start=1121
+  _globals['_ATTENDRESPONSE']._serialized_end=1351
+  _globals['_ATTENTIONMATRIX']._serialized_start=1353
+  _globals['_ATTENTIONMATRIX']._serialized_end=1416
+  _globals['_FEATURESERVICE']._serialized_start=1916
+  _globals['_FEATURESERVICE']._serialized_end=2178
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,8 @@ class SimilarityMeasure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SIMILARITY_MEASURE_COSINE: _ClassVar[SimilarityMeasure]
     SIMILARITY_MEASURE_DOT: _ClassVar[SimilarityMeasure]
     SIMILARITY_MEASURE_SCALED_DOT: _ClassVar[SimilarityMeasure]
+    SIMILARITY_MEASURE_EUCLIDEAN: _ClassVar[SimilarityMeasure]
+    SIMILARITY_MEASURE_MANHATTAN: _ClassVar[SimilarityMeasure]
 LAYERS_UNSPECIFIED: Layers
 LAYERS_FIRST: Layers
 LAYERS_LAST: Layers
@@ -48,6 +50,8 @@ SIMILARITY_MEASURE_UNSPECIFIED: SimilarityMeasure
 SIMILARITY_MEASURE_COSINE: SimilarityMeasure
 SIMILARITY_MEASURE_DOT: SimilarityMeasure
 SIMILARITY_MEASURE_SCALED_DOT: SimilarityMeasure
+SIMILARITY_MEASURE_EUCLIDEAN: SimilarityMeasure
+SIMILARITY_MEASURE_MANHATTAN: SimilarityMeasure
 
 class ExtractFeaturesRequest(_message.Message):
     __slots__ = ("model", "version", "texts", "truncate", "layers", "pooling", "weights")
@@ -100,20 +104,26 @@ class FeatureVector(_message.Message):
     def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class SimilarityRequest(_message.Message):
-    __slots__ = ("model", "version", "texts", "others", "truncate", "measure")
+    __slots__ = ("model", "version", "texts", "others", "truncate", "measure", "prompt_name", "others_prompt_name", "dimensions")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     MEASURE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     others: _containers.RepeatedScalarFieldContainer[str]
     truncate: bool
     measure: SimilarityMeasure
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ..., measure: _Optional[_Union[SimilarityMeasure, str]] = ...) -> None: ...
+    prompt_name: str
+    others_prompt_name: str
+    dimensions: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ..., measure: _Optional[_Union[SimilarityMeasure, str]] = ..., prompt_name: _Optional[str] = ..., others_prompt_name: _Optional[str] = ..., dimensions: _Optional[int] = ...) -> None: ...
 
 class SimilarityResponse(_message.Message):
     __slots__ = ("model", "version", "num_tokens", "timings", "rows")

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from attendant.v1 import text_pb2 as attendant_dot_v1_dot_text__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61ttendant/v1/reading.proto\x12\x0c\x61ttendant.v1\x1a\x17\x61ttendant/v1/text.proto\"u\n\x0f\x46illMaskRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x12\n\ncandidates\x18\x06 \x03(\t\"\x99\x01\n\x10\x46illMaskResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12)\n\x07results\x18\x05 \x03(\x0b\x32\x18.attendant.v1.FilledText\"_\n\nFilledText\x12\'\n\x05masks\x18\x01 \x03(\x0b\x32\x18.attendant.v1.FilledMask\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"K\n\nFilledMask\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12!\n\x05\x66ills\x18\x03 \x03(\x0b\x32\x12.attendant.v1.Fill\"G\n\x04\x46ill\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x02\x12\x0f\n\x07logprob\x18\x04 \x01(\x02\"\x88\x01\n\x15\x43lassifyTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12.\n\x0b\x61ggregation\x18\x05 \x01(\x0e\x32\x19.attendant.v1.Aggregation\"\xa1\x01\n\x16\x43lassifyTokensResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12+\n\x07results\x18\x05 \x03(\x0b\x32\x1a.attendant.v1.TextEntities\"`\n\x0cTextEntities\x12&\n\x08\x65ntities\x18\x01 \x03(\x0b\x32\x14.attendant.v1.Entity\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"P\n\x06\x45ntity\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\r\x12\x0b\n\x03\x65nd\x18\x04 \x01(\r\x12\r\n\x05score\x18\x05 \x01(\x02\"\x91\x01\n\rAnswerRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08question\x18\x03 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x04 \x01(\t\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x19\n\x11max_answer_tokens\x18\x06 \x01(\r\x12\x13\n\x0bmust_answer\x18\x07 \x01(\x08\"\xf3\x01\n\x0e\x41nswerResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12)\n\x07\x61nswers\x18\x05 \x03(\x0b\x32\x18.attendant.v1.SpanAnswer\x12\x17\n\x0fno_answer_score\x18\x06 \x01(\x02\x12\x13\n\x0bnum_windows\x18\x07 \x01(\r\x12,\n\x07windows\x18\x08 \x03(\x0b\x32\x1b.attendant.v1.ContextWindow\"+\n\rContextWindow\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\"E\n\nSpanAnswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\r\n\x05score\x18\x04 \x01(\x02*\x9d\x01\n\x0b\x41ggregation\x12\x1b\n\x17\x41GGREGATION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41GGREGATION_NONE\x10\x01\x12\x16\n\x12\x41GGREGATION_SIMPLE\x10\x02\x12\x15\n\x11\x41GGREGATION_FIRST\x10\x03\x12\x17\n\x13\x41GGREGATION_AVERAGE\x10\x04\x12\x13\n\x0f\x41GGREGATION_MAX\x10\x05\x32\xfd\x01\n\x0eReadingService\x12I\n\x08\x46illMask\x12\x1d.attendant.v1.FillMaskRequest\x1a\x1e.attendant.v1.FillMaskResponse\x12[\n\x0e\x43lassifyTokens\x12#.attendant.v1.ClassifyTokensRequest\x1a$.attendant.v1.ClassifyTokensResponse\x12\x43\n\x06\x41nswer\x12\x1b.attendant.v1.AnswerRequest\x1a\x1c.attendant.v1.AnswerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61ttendant/v1/reading.proto\x12\x0c\x61ttendant.v1\x1a\x17\x61ttendant/v1/text.proto\"u\n\x0f\x46illMaskRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x12\n\ncandidates\x18\x06 \x03(\t\"\x99\x01\n\x10\x46illMaskResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12)\n\x07results\x18\x05 \x03(\x0b\x32\x18.attendant.v1.FilledText\"_\n\nFilledText\x12\'\n\x05masks\x18\x01 \x03(\x0b\x32\x18.attendant.v1.FilledMask\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"K\n\nFilledMask\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\x12!\n\x05\x66ills\x18\x03 \x03(\x0b\x32\x12.attendant.v1.Fill\"G\n\x04\x46ill\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x02\x12\x0f\n\x07logprob\x18\x04 \x01(\x02\"\x9c\x01\n\x15\x43lassifyTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x10\n\x08truncate\x18\x04 \x01(\x08\x12.\n\x0b\x61ggregation\x18\x05 \x01(\x0e\x32\x19.attendant.v1.Aggregation\x12\x12\n\nbackground\x18P \x01(\x08\"\xa1\x01\n\x16\x43lassifyTokensResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12+\n\x07results\x18\x05 \x03(\x0b\x32\x1a.attendant.v1.TextEntities\"`\n\x0cTextEntities\x12&\n\x08\x65ntities\x18\x01 \x03(\x0b\x32\x14.attendant.v1.Entity\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\"P\n\x06\x45ntity\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\r\x12\x0b\n\x03\x65nd\x18\x04 \x01(\r\x12\r\n\x05score\x18\x05 \x01(\x02\"\x91\x01\n\rAnswerRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08question\x18\x03 \x01(\t\x12\x0f\n\x07\x63ontext\x18\x04 \x01(\t\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x19\n\x11max_answer_tokens\x18\x06 \x01(\r\x12\x13\n\x0bmust_answer\x18\x07 \x01(\x08\"\xf3\x01\n\x0e\x41nswerResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\x04\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.attendant.v1.Timings\x12)\n\x07\x61nswers\x18\x05 \x03(\x0b\x32\x18.attendant.v1.SpanAnswer\x12\x17\n\x0fno_answer_score\x18\x06 \x01(\x02\x12\x13\n\x0bnum_windows\x18\x07 \x01(\r\x12,\n\x07windows\x18\x08 \x03(\x0b\x32\x1b.attendant.v1.ContextWindow\"+\n\rContextWindow\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0b\n\x03\x65nd\x18\x02 \x01(\r\"E\n\nSpanAnswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\r\n\x05score\x18\x04 \x01(\x02*\x9d\x01\n\x0b\x41ggregation\x12\x1b\n\x17\x41GGREGATION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41GGREGATION_NONE\x10\x01\x12\x16\n\x12\x41GGREGATION_SIMPLE\x10\x02\x12\x15\n\x11\x41GGREGATION_FIRST\x10\x03\x12\x17\n\x13\x41GGREGATION_AVERAGE\x10\x04\x12\x13\n\x0f\x41GGREGATION_MAX\x10\x05\x32\xfd\x01\n\x0eReadingService\x12I\n\x08\x46illMask\x12\x1d.attendant.v1.FillMaskRequest\x1a\x1e.attendant.v1.FillMaskResponse\x12[\n\x0e\x43lassifyTokens\x12#.attendant.v1.ClassifyTokensRequest\x1a$.attendant.v1.ClassifyTokensResponse\x12\x43\n\x06\x41nswer\x12\x1b.attendant.v1.AnswerRequest\x1a\x1c.attendant.v1.AnswerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'attendant.v1.reading_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AGGREGATION']._serialized_start=1585
-  _globals['_AGGREGATION']._serialized_end=1742
+  _globals['_AGGREGATION']._serialized_start=1605
+  _globals['_AGGREGATION']._serialized_end=1762
   _globals['_FILLMASKREQUEST']._serialized_start=69
   _globals['_FILLMASKREQUEST']._serialized_end=186
   _globals['_FILLMASKRESPONSE']._serialized_start=189
@@ -45,21 +45,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FILL']._serialized_start=518
   _globals['_FILL']._serialized_end=589
   _globals['_CLASSIFYTOKENSREQUEST']._serialized_start=592
-  _globals['_CLASSIFYTOKENSREQUEST']._serialized_end=728
-  _globals['_CLASSIFYTOKENSRESPONSE']._serialized_start=731
-  _globals['_CLASSIFYTOKENSRESPONSE']._serialized_end=892
-  _globals['_TEXTENTITIES']._serialized_start=894
-  _globals['_TEXTENTITIES']._serialized_end=990
-  _globals['_ENTITY']._serialized_start=992
-  _globals['_ENTITY']._serialized_end=1072
-  _globals['_ANSWERREQUEST']._serialized_start=1075
-  _globals['_ANSWERREQUEST']._serialized_end=1220
-  _globals['_ANSWERRESPONSE']._serialized_start=1223
-  _globals['_ANSWERRESPONSE']._serialized_end=1466
-  _globals['_CONTEXTWINDOW']._serialized_start=1468
-  _globals['_CONTEXTWINDOW']._serialized_end=1511
-  _globals['_SPANANSWER']._serialized_start=1513
-  _globals['_SPANANSWER']._serialized_end=1582
-  _globals['_READINGSERVICE']._serialized_start=1745
-  _globals['_READINGSERVICE']._serialized_end=1998
+  _globals['_CLASSIFYTOKENSREQUEST']._serialized_end=748
+  _globals['_CLASSIFYTOKENSRESPONSE']._serialized_start=751
+  _globals['_CLASSIFYTOKENSRESPONSE']._serialized_end=912
+  _globals['_TEXTENTITIES']._serialized_start=914
+  _globals['_TEXTENTITIES']._serialized_end=1010
+  _globals['_ENTITY']._serialized_start=1012
+  _globals['_ENTITY']._serialized_end=1092
+  _globals['_ANSWERREQUEST']._serialized_start=1095
+  _globals['_ANSWERREQUEST']._serialized_end=1240
+  _globals['_ANSWERRESPONSE']._serialized_start=1243
+  _globals['_ANSWERRESPONSE']._serialized_end=1486
+  _globals['_CONTEXTWINDOW']._serialized_start=1488
+  _globals['_CONTEXTWINDOW']._serialized_end=1531
+  _globals['_SPANANSWER']._serialized_start=1533
+  _globals['_SPANANSWER']._serialized_end=1602
+  _globals['_READINGSERVICE']._serialized_start=1765
+  _globals['_READINGSERVICE']._serialized_end=2018
 # @@protoc_insertion_point(module_scope)

@@ -86,18 +86,20 @@ class Fill(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., token: _Optional[str] = ..., score: _Optional[float] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class ClassifyTokensRequest(_message.Message):
-    __slots__ = ("model", "version", "texts", "truncate", "aggregation")
+    __slots__ = ("model", "version", "texts", "truncate", "aggregation", "background")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     AGGREGATION_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     truncate: bool
     aggregation: Aggregation
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ..., aggregation: _Optional[_Union[Aggregation, str]] = ...) -> None: ...
+    background: bool
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., truncate: _Optional[bool] = ..., aggregation: _Optional[_Union[Aggregation, str]] = ..., background: _Optional[bool] = ...) -> None: ...
 
 class ClassifyTokensResponse(_message.Message):
     __slots__ = ("model", "version", "num_tokens", "timings", "results")

@@ -49,6 +49,11 @@ class TextServiceStub:
                 request_serializer=attendant_dot_v1_dot_text__pb2.ScorePairsRequest.SerializeToString,
                 response_deserializer=attendant_dot_v1_dot_text__pb2.ScorePairsResponse.FromString,
                 _registered_method=True)
+        self.Rerank = channel.unary_unary(
+                '/attendant.v1.TextService/Rerank',
+                request_serializer=attendant_dot_v1_dot_text__pb2.RerankRequest.SerializeToString,
+                response_deserializer=attendant_dot_v1_dot_text__pb2.RerankResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/attendant.v1.TextService/Tokenize',
                 request_serializer=attendant_dot_v1_dot_text__pb2.TokenizeRequest.SerializeToString,
@@ -77,7 +82,8 @@ class TextServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """One vector per text, pooled and normalised as the model was exported.
+        """One vector per text, pooled and normalised as the model was exported; and the weights of words
+        and the vectors of tokens that some models have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,6 +91,13 @@ class TextServiceServicer:
 
     def ScorePairs(self, request, context):
         """How well the two texts of each pair match: of a query and a document, how relevant that is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rerank(self, request, context):
+        """Documents by how relevant they are to a query, best first, from a model that scores pairs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,6 +141,11 @@ def add_TextServiceServicer_to_server(servicer, server):
                     servicer.ScorePairs,
                     request_deserializer=attendant_dot_v1_dot_text__pb2.ScorePairsRequest.FromString,
                     response_serializer=attendant_dot_v1_dot_text__pb2.ScorePairsResponse.SerializeToString,
+            ),
+            'Rerank': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerank,
+                    request_deserializer=attendant_dot_v1_dot_text__pb2.RerankRequest.FromString,
+                    response_serializer=attendant_dot_v1_dot_text__pb2.RerankResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -226,6 +244,33 @@ class TextService:
             '/attendant.v1.TextService/ScorePairs',
             attendant_dot_v1_dot_text__pb2.ScorePairsRequest.SerializeToString,
             attendant_dot_v1_dot_text__pb2.ScorePairsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rerank(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/attendant.v1.TextService/Rerank',
+            attendant_dot_v1_dot_text__pb2.RerankRequest.SerializeToString,
+            attendant_dot_v1_dot_text__pb2.RerankResponse.FromString,
             options,
             channel_credentials,
             insecure,

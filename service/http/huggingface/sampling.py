@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
+from service.contract.grammar import KINDS, Grammar
 from service.http.huggingface.fields import Count, refuse
 from service.http.json_faults import of_record
 from service.http.openai.fields import sampling_params_of
+from service.http.openai.output_form import message_fields
 from service.http.status import invalid
 
 REFUSED = {
     "adapter_id": "the model has no adapters",
-    "grammar": "no grammar bounds the output",
     "truncate": "a prompt that is too long is refused",
     "typical_p": "top_p and min_p choose among likely tokens",
     "watermark": "outputs are not marked",
@@ -25,6 +26,7 @@ REFUSED = {
     "tgt_lang": "the model writes one language",
 }
 MAX_TOP_TOKENS = 20  # the typed API's
+GRAMMARS = {"json": "json_schema", "regex": "regex"}  # those of the text generation server
 _SAMPLING = ("temperature", "top_k", "top_p")
 _ALIKE = (
     *("top_k", "top_p", "seed", "stop", "repetition_penalty", "frequency_penalty"),
@@ -112,6 +114,7 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
             "n": num_samples,
             "beam_width": "num_beams",
             "logprobs": "top_n_tokens",
+            **dict.fromkeys(KINDS, "grammar"),
         }
 
     def message(self, *, has_logprobs: bool) -> pb.SamplingParams:
@@ -120,6 +123,7 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         named["max_tokens"] = self.max_new_tokens
         named["prompt_logprobs"] = 0 if self.decoder_input_details else None
         named["temperature"] = self._temperature
+        named |= message_fields(self._form)
         if has_logprobs:
             named["logprobs"] = self.top_n_tokens or 0
         num_samples = max(self.num_outputs, self.best_of or 1)
@@ -129,6 +133,17 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
             named |= {"beam_width": self.num_beams, "temperature": 0.0}
         present = {name: value for name, value in named.items() if value is not None}
         return sampling_params_of(present)
+
+    @property
+    def _form(self) -> Grammar | None:
+        """The form of the output. Raises `HttpError` and `InvalidArgument`."""
+        if self.grammar is None:
+            return None
+        kind = self.grammar.get("type")
+        if kind not in GRAMMARS or set(self.grammar) != {"type", "value"}:
+            expected = "expected type to be json or regex, and value"
+            raise invalid(f"grammar has other fields or another type, {expected}", "grammar")
+        return Grammar.of(GRAMMARS[str(kind)], self.grammar["value"])
 
     @property
     def _temperature(self) -> float:

@@ -4,10 +4,12 @@ import base64
 import binascii
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from attendant.v1 import features_pb2, text_pb2, vision_pb2
 
+from service.contract.manifest import Manifest
 from service.http.huggingface.fields import (
     Count,
     Inputs,
@@ -18,6 +20,8 @@ from service.http.huggingface.fields import (
     inputs_as,
     refuse,
 )
+from service.http.openai.embedding_fields import width_in
+from service.http.openai.fields import unsupported
 from service.http.request import Reply, Request
 from service.http.status import invalid
 
@@ -27,13 +31,23 @@ SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
 EXTRACT = "/attendant.v1.FeatureService/ExtractFeatures"
 SIMILARITY = "/attendant.v1.FeatureService/Similarity"
 CLASSIFY_IMAGE = "/attendant.v1.VisionService/ClassifyImage"
+# By their names here; of images the softmax alone is there.
+FUNCTIONS: dict[str, Any] = {
+    "softmax": text_pb2.SCORE_FUNCTION_SOFTMAX,
+    "sigmoid": text_pb2.SCORE_FUNCTION_SIGMOID,
+    "none": text_pb2.SCORE_FUNCTION_IDENTITY,
+}
+OF_IMAGES = {"function_to_apply": "scores are probabilities of a softmax over the labels"}
 REFUSED_OF_LABELS = {
-    "function_to_apply": "scores are probabilities of a softmax over the labels",
     "candidate_labels": "the model has labels of its own",
 }
 FIXED_INPUT = {
-    "prompt_name": "the model has no prompts",
     "truncation_direction": "a text that is cut loses its end",
+}
+
+OF_EMBEDDERS = {
+    "prompt_name": "the model has no prompts",
+    "dimensions": "the model's features have one width",
 }
 
 
@@ -66,6 +80,7 @@ class FeatureRequest(msgspec.Struct):
     normalize: bool | None = None
     truncate: bool | None = None
     prompt_name: str | None = None
+    dimensions: int | None = None
     truncation_direction: str | None = None
 
 
@@ -85,7 +100,9 @@ class SimilarityRequest(msgspec.Struct):
 async def classify_texts(request: Request, target: Target) -> Reply:
     asked = await request.json(LabelRequest)
     parameters = _checked(asked.parameters)
-    message = text_pb2.ClassifyRequest(model=target.name, all_scores=True)
+    message = text_pb2.ClassifyRequest(
+        model=target.name, all_scores=True, score_function=_function(parameters)
+    )
     if begins(asked.inputs, b"{"):
         pair = inputs_as(asked.inputs, TextPair)
         message.texts.append(pair.text)
@@ -104,6 +121,7 @@ async def classify_image(request: Request, target: Target) -> Reply:
     if image.lstrip()[:1] == b"{":
         asked = await request.json(LabelRequest)
         parameters, image = _checked(asked.parameters), _image_of(asked.inputs)
+        refuse(parameters, OF_IMAGES, harmless=("softmax",))
     message = vision_pb2.ClassifyImageRequest(model=target.name, images=[image], all_scores=True)
     answer = await request.ask(CLASSIFY_IMAGE, message)
     return Reply.json(_labels(answer.results[0].labels, parameters))
@@ -111,8 +129,20 @@ async def classify_image(request: Request, target: Target) -> Reply:
 
 def _checked(parameters: LabelParameters | None) -> LabelParameters:
     parameters = parameters or LabelParameters()
-    refuse(parameters, REFUSED_OF_LABELS, harmless=("softmax",))
+    refuse(parameters, REFUSED_OF_LABELS)
     return parameters
+
+
+def _function(parameters: LabelParameters) -> Any:  # noqa: ANN401 - a number of the enumeration
+    """What makes scores of logits; the model's own where nothing is said. Raises `HttpError`."""
+    name = parameters.function_to_apply
+    if name is None:
+        return text_pb2.SCORE_FUNCTION_UNSPECIFIED
+    if name not in FUNCTIONS:
+        expected = ", ".join(FUNCTIONS)
+        field = "function_to_apply"
+        raise invalid(f"{field} is '{name}', expected one of {expected}", field)
+    return FUNCTIONS[name]
 
 
 def _labels(ranked: Iterable[text_pb2.LabelScore], parameters: LabelParameters) -> list[Values]:
@@ -136,10 +166,18 @@ async def extract_features(request: Request, target: Target) -> Reply:
     refuse(asked, FIXED_INPUT, harmless=("right", "Right"))
     inputs, truncate = Inputs.of(request, asked.inputs), bool(asked.truncate)
     if target.manifest.task != "features":
-        message = text_pb2.EmbedRequest(model=target.name, texts=inputs.texts, truncate=truncate)
+        message = text_pb2.EmbedRequest(
+            model=target.name,
+            texts=inputs.texts,
+            truncate=truncate,
+            prompt_name=asked.prompt_name,
+            dimensions=width_in(asked.dimensions),
+            kinds=[text_pb2.EMBEDDING_KIND_DENSE],
+        )
         answer = await request.ask(EMBED, message)
         vectors = [_vector(each.values, asked) for each in answer.results]
         return Reply.json(inputs.shaped(vectors))
+    refuse(asked, OF_EMBEDDERS)
     extraction = features_pb2.ExtractFeaturesRequest(
         model=target.name,
         texts=inputs.texts,
@@ -155,10 +193,19 @@ async def extract_features(request: Request, target: Target) -> Reply:
 
 
 def _vector(values: Sequence[float], asked: FeatureRequest) -> list[float]:
-    if not asked.normalize:
-        return list(values)
+    return unit_vector(values) if asked.normalize else list(values)
+
+
+def unit_vector(values: Sequence[float]) -> list[float]:
+    """The vector of length 1; one without direction stays what it is."""
     norm = math.sqrt(math.fsum(value * value for value in values)) or 1.0
     return [value / norm for value in values]
+
+
+def check_normalize(manifest: Manifest | None) -> None:
+    """Raise `HttpError` for a model whose vectors have length 1 whatever a request says."""
+    if manifest is not None and manifest.embedder and manifest.embedder.is_normalized:
+        raise unsupported("normalize", "false, but the model itself normalises its vectors")
 
 
 async def extract_or_compare(request: Request, target: Target) -> Reply:
@@ -181,7 +228,10 @@ async def compare_texts(request: Request, target: Target) -> Reply:
         scored = await request.ask(SCORE_PAIRS, pairs)
         return Reply.json([result.score for result in scored.results])
     message = features_pb2.SimilarityRequest(
-        model=target.name, texts=[asked.source_sentence], others=asked.sentences
+        model=target.name,
+        texts=[asked.source_sentence],
+        others=asked.sentences,
+        measure=features_pb2.SIMILARITY_MEASURE_COSINE,
     )
     answer = await request.ask(SIMILARITY, message)
     return Reply.json(list(answer.rows[0].values))

@@ -11,6 +11,7 @@ from uuid import uuid4
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
+from service.errors import InvalidArgument
 from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
@@ -18,6 +19,7 @@ from service.http.openai.fields import unsupported
 from service.http.openai.logprobs import in_chat
 from service.http.openai.models import BASES, find_model, name_of
 from service.http.openai.tool_calls import Call, CallReader, Piece
+from service.http.openai.tool_grammars import at_function
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.stream import Stream
@@ -35,7 +37,17 @@ async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
     request.field_names = asked.field_names
     plan = await _Plan.of(request, asked)
-    if asked.stream:
+    try:
+        return await _answer(request, plan)
+    except InvalidArgument as error:
+        if asked.form_field:  # the grammar is not one of calls
+            raise
+        lark = plan.message.sampling_params.lark
+        raise at_function(error, lark, asked.callables) from error
+
+
+async def _answer(request: Request, plan: "_Plan") -> Reply | None:
+    if plan.asked.stream:
         await _Streaming(request, plan).run()
         return None
     answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, plan.message)
@@ -64,10 +76,13 @@ class _Plan:
             form = model.tool_call_form
             if model.has_chat_template and not form:
                 raise unsupported("tools", f"the chat template of model '{name}' declares none")
+        params = asked.sampling_params(asked.num_tokens, asked.num_logprobs)
+        if form and (grammar := asked.call_grammar(form)) is not None:
+            params.lark = grammar.text
         message = pb.GenerateRequest(
             model=name,
             conversation=asked.conversation,
-            sampling_params=asked.sampling_params(asked.num_tokens, asked.num_logprobs),
+            sampling_params=params,
             priority=max(0, asked.priority or 0),
         )
         return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()), form)

@@ -1,23 +1,26 @@
 """The body of `/v1/chat/completions`, and the conversation that it has."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
+from service.contract.grammar import Grammar
 from service.http.openai.fields import unsupported
 from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
+from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
 from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
-NO_GRAMMAR = "the output is free text: no grammar constrains it"
+NOT_STRICT = "with this model only a call that tool_choice requires keeps to a schema"
 # The body's names of fields of a conversation that the typed API calls otherwise.
 CHAT_FIELDS = {
     "prompt": "messages",
     "conversation": "messages",
     "template_variables": "chat_template_kwargs",
 }
-NO_CHOICE = "the model decides whether it calls a function: expected auto or none"
+CHOICES = "auto, none, required, or a function by its name"
 
 
 class TextPart(msgspec.Struct):
@@ -71,12 +74,6 @@ class ChatMessage(msgspec.Struct, kw_only=True):
     refusal: str | None = None
 
 
-class ResponseFormat(msgspec.Struct):
-    """The form of the output."""
-
-    type: str
-
-
 class ChatRequest(SamplingFields, kw_only=True):
     """The body, as OpenAI has it and vLLM adds to it."""
 
@@ -84,7 +81,6 @@ class ChatRequest(SamplingFields, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
     tool_choice: Any = None
     functions: list[Any] | None = None
@@ -99,11 +95,6 @@ class ChatRequest(SamplingFields, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     echo: bool | None = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    structured_outputs: Any = None
     return_token_ids: bool | None = None
 
     def check(self) -> None:
@@ -127,23 +118,12 @@ class ChatRequest(SamplingFields, kw_only=True):
                 )
 
     def _check_form(self) -> None:
-        form = self.response_format
-        if form is not None and form.type != "text":
-            raise unsupported("response_format", NO_GRAMMAR)
-        for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar"):
-            if getattr(self, name) is not None:
-                raise unsupported(name, NO_GRAMMAR)
-        if self.structured_outputs is not None:
-            raise unsupported("structured_outputs", NO_GRAMMAR)
         if self.audio is not None or (self.modalities or ["text"]) != ["text"]:
             raise unsupported("modalities", "the output is text")
         if self.web_search_options is not None:
             raise unsupported("web_search_options", "the server reaches no network")
 
     def _check_tools(self) -> None:
-        """Whether a function is called, and with which arguments, no grammar can promise."""
-        if self.tool_choice not in (None, "none", "auto"):
-            raise unsupported("tool_choice", NO_CHOICE)
         names: set[str] = set()
         for place, tool in enumerate(self.tools or ()):
             if tool.type != "function":
@@ -155,10 +135,79 @@ class ChatRequest(SamplingFields, kw_only=True):
             if name in names:
                 raise invalid(f"{field} is '{name[:64]}', expected another than before it", field)
             names.add(name)
-            if tool.function.strict:
-                raise unsupported(f"tools[{place}].function.strict", NO_GRAMMAR)
+        if self.strict_field and self.form_field:
+            raise invalid(
+                f"{self.form_field} is set beside {self.strict_field}, expected one of them",
+                self.form_field,
+            )
         if self.functions and self.function_call != "none":
             raise unsupported("functions", "tools are what replaced them")
+        self._check_choice(names)
+
+    def _check_choice(self, names: Collection[str]) -> None:
+        if self.tool_choice in (None, "none", "auto"):
+            return
+        chosen = self.chosen_name
+        if self.tool_choice != "required" and not chosen:
+            shown = repr(self.tool_choice)[:64]
+            raise unsupported("tool_choice", f"it is {shown}, expected {CHOICES}")
+        if chosen and chosen not in names:
+            raise invalid(
+                f"tool_choice is the function '{chosen[:64]}', expected one of tools", "tool_choice"
+            )
+        if not names:
+            raise invalid("tool_choice is required, expected functions in tools", "tool_choice")
+        if self.form_field:
+            raise invalid(
+                f"{self.form_field} is set beside tool_choice, expected one of them",
+                self.form_field,
+            )
+
+    @property
+    def chosen_name(self) -> str:
+        """The function that must be called; empty where the request names none."""
+        choice = self.tool_choice
+        if not isinstance(choice, dict) or choice.get("type") != "function":
+            return ""
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        return name if isinstance(name, str) else ""
+
+    def call_grammar(self, form: str) -> Grammar | None:
+        """The grammar of calls in a model's form, where one is required or strict.
+
+        Raises `HttpError`.
+        """
+        chosen, strict = self.chosen_name, self.strict_field
+        if not chosen and self.tool_choice != "required" and not strict:
+            return None
+        if strict and form not in FREE_FORMS:
+            raise unsupported(strict, NOT_STRICT)
+        is_single = bool(chosen) or self.parallel_tool_calls is False
+        return grammar_of_calls(form, self.callables, is_single=is_single, may_be_text=bool(strict))
+
+    @property
+    def callables(self) -> list[Callable]:
+        """The functions in the grammar of calls, in its order."""
+        chosen, strict = self.chosen_name, self.strict_field
+        return [
+            Callable(
+                f"tools[{place}].function",
+                tool.function.name,
+                tool.function.parameters if tool.function.strict or not strict else None,
+            )
+            for place, tool in enumerate(self.tools or ())
+            if not chosen or tool.function.name == chosen
+        ]
+
+    @property
+    def strict_field(self) -> str:
+        """The field by which a call keeps to a schema though none is required; empty without."""
+        if self.tool_choice not in (None, "auto"):
+            return ""
+        tools = enumerate(self.tools or ())
+        places = [place for place, tool in tools if tool.function.strict]
+        return f"tools[{places[0]}].function.strict" if places else ""
 
     @property
     def callable_names(self) -> frozenset[str]:
@@ -176,7 +225,9 @@ class ChatRequest(SamplingFields, kw_only=True):
     @property
     def field_names(self) -> dict[str, str]:
         """The body's names of fields that the typed API calls otherwise."""
-        names = dict(CHAT_FIELDS)
+        names = CHAT_FIELDS | self.grammar_names
+        if not self.form_field:
+            names["lark"] = self.strict_field or "tool_choice"
         if self.max_completion_tokens is not None:
             names["max_tokens"] = "max_completion_tokens"
         if self.logprobs:

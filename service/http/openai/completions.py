@@ -53,6 +53,7 @@ def completion_routes() -> tuple[Route, ...]:
 
 async def complete(request: Request) -> Reply | None:
     asked = await request.json(CompletionRequest)
+    request.field_names = asked.grammar_names
     plan = await Plan.of(request, asked)
     if asked.stream:
         await _Streaming(request, plan).run()

@@ -50,7 +50,7 @@ def texts_of(raw: msgspec.Raw, name: str, most: int) -> list[str]:
 
 
 @contextmanager
-def named_texts(name_of: Callable[[int], str]) -> Iterator[None]:
+def named_texts(name_of: Callable[[int], str], way_out: str = TRUNCATION[1]) -> Iterator[None]:
     """Errors of one of a message's texts, by its number, name the body's field it came from."""
     try:
         yield
@@ -59,15 +59,19 @@ def named_texts(name_of: Callable[[int], str]) -> Iterator[None]:
         if (found := _NUMBERED.match(text)) is None:
             raise
         name = name_of(int(found[1]))
-        text = f"{name} {text[found.end() :].replace(*TRUNCATION)}"
+        text = f"{name} {text[found.end() :].replace(TRUNCATION[0], way_out)}"
         raise type(error)(text, re.split(r"\W", name)[0]) from error
 
 
-def is_cut(truncate_prompt_tokens: int | None) -> bool:
-    """Whether long texts are cut to the model's length. Raises `HttpError` for another length."""
-    if truncate_prompt_tokens not in (None, -1):
+def is_cut(truncate_prompt_tokens: int | None, max_tokens: int | None = None) -> bool:
+    """Whether long texts are cut to the model's length, -1 or the number of its tokens or more.
+
+    Raises `HttpError` for another length.
+    """
+    is_whole = max_tokens is not None and (truncate_prompt_tokens or 0) >= max_tokens
+    if truncate_prompt_tokens not in (None, -1) and not is_whole:
         raise unsupported("truncate_prompt_tokens", "-1 cuts texts to the model's length")
-    return truncate_prompt_tokens == -1
+    return truncate_prompt_tokens is not None
 
 
 def check_count(count: int, name: str, most: int) -> None:

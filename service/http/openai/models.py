@@ -76,6 +76,7 @@ def _described(model: text_pb2.Model) -> dict[str, Any]:
         "object": "model",
         "created": STARTED_S,
         "owned_by": model.origin or "attendant",
+        "parent": model.parent or None,  # of an adapter, as vLLM has it
         "task": model.task,
         "max_model_len": model.max_tokens,
     }

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
+from service.contract.grammar import KINDS as GRAMMAR_KINDS
 from service.http.openai.fields import sampling_params_of, unsupported
+from service.http.openai.output_form import FormFields, message_fields
 from service.http.status import invalid
 
 MAX_PRIORITY = 2**32 - 1  # of its field in the typed API
@@ -25,7 +27,7 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
-class SamplingFields(msgspec.Struct, kw_only=True):
+class SamplingFields(FormFields, kw_only=True):
     """The fields that completions and chat completions share."""
 
     model: str | None = None
@@ -55,6 +57,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     bad_words: list[str] | None = None
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
+    cache_salt: str | None = None
 
     def check(self) -> None:
         """Raise `HttpError` for what is not supported."""
@@ -84,6 +87,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
             "logit_bias": None if self.logit_bias is None else _biases(self.logit_bias),
             "top_k": 0 if self.top_k == -1 else self.top_k,
             "seed": None if self.seed == -1 else self.seed,
+            **message_fields(self.grammar()),
         }
         for name in _ALIKE:
             named[name] = getattr(self, name)
@@ -91,6 +95,11 @@ class SamplingFields(msgspec.Struct, kw_only=True):
             named |= {"beam_width": self.n or 1, "temperature": 0.0}
         present = {name: value for name, value in named.items() if value is not None}
         return sampling_params_of(present)
+
+    @property
+    def grammar_names(self) -> dict[str, str]:
+        """The body's names of fields of a grammar that the typed API calls otherwise."""
+        return dict.fromkeys(GRAMMAR_KINDS, self.form_field) if self.form_field else {}
 
     @property
     def has_usage(self) -> bool:
@@ -105,7 +114,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 _ALIKE = (
     *("temperature", "top_p", "n", "presence_penalty", "frequency_penalty", "min_p"),
     *("repetition_penalty", "length_penalty", "stop_token_ids", "allowed_token_ids"),
-    *("ignore_eos", "min_tokens"),
+    *("ignore_eos", "min_tokens", "cache_salt"),
 )
 
 

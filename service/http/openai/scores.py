@@ -1,4 +1,4 @@
-"""Scores of pairs and of documents, and classes, in the shapes that clients of rerankers send.
+"""Scores of pairs, and classes, as vLLM has them.
 
 A model that scores pairs gives its own score; an embedder the cosine of the two vectors.
 """
@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 from attendant.v1 import features_pb2, text_pb2
 
-from service.http.openai.fields import check_count, is_cut, named_texts, texts_of
+from service.http.openai.fields import is_cut, named_texts, texts_of
 from service.http.openai.models import find_model, name_of
 from service.http.request import Reply, Request
 from service.http.routes import Route
@@ -37,38 +37,12 @@ class ScoreRequest(msgspec.Struct, kw_only=True):
     data_1: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     truncate_prompt_tokens: int | None = None
+    use_activation: bool | None = None
 
     def of(self, name: str) -> msgspec.Raw:
         """A field of texts, null where it is absent."""
         value: msgspec.Raw | msgspec.UnsetType = getattr(self, name)
         return _NULL if isinstance(value, msgspec.UnsetType) else value
-
-
-class Document(msgspec.Struct):
-    """A document that is written as an object."""
-
-    text: str
-
-
-class RerankRequest(msgspec.Struct, kw_only=True):
-    """The body of Cohere's and Jina's clients, or with `texts` that of TEI's."""
-
-    query: str
-    model: str | None = None
-    documents: list[str | Document] | None = None
-    texts: list[str] | None = None
-    top_n: int | None = None
-    return_documents: bool | None = None
-    return_text: bool | None = None
-    truncate_prompt_tokens: int | None = None
-
-
-class RankingRequest(msgspec.Struct, kw_only=True):
-    """The body of genai-perf and aiperf."""
-
-    query: Document
-    passages: list[Document]
-    model: str | None = None
 
 
 class ClassifyRequest(msgspec.Struct, kw_only=True):
@@ -77,15 +51,14 @@ class ClassifyRequest(msgspec.Struct, kw_only=True):
     input: msgspec.Raw
     model: str | None = None
     truncate_prompt_tokens: int | None = None
+    use_activation: bool | None = None
 
 
 def score_routes() -> tuple[Route, ...]:
-    routes = [Route("POST", "/v2/rerank", rerank, SCORE_PAIRS, (RerankRequest,))]
+    routes = []
     for base in BASES:
         routes += [
             Route("POST", f"{base}/score", score, SCORE_PAIRS, (ScoreRequest,)),
-            Route("POST", f"{base}/rerank", rerank, SCORE_PAIRS, (RerankRequest,)),
-            Route("POST", f"{base}/ranking", rank, SCORE_PAIRS, (RankingRequest,)),
             Route("POST", f"{base}/classify", classify, CLASSIFY, (ClassifyRequest,)),
         ]
     return tuple(routes)
@@ -110,65 +83,26 @@ async def score(request: Request) -> Reply:
         )
     if len(firsts) < len(seconds):
         firsts *= len(seconds)
-    pairs = _Pairs(firsts, seconds, names, is_cut(asked.truncate_prompt_tokens))
+    is_raw = None if asked.use_activation is None else not asked.use_activation
+    pairs = _Pairs(firsts, seconds, names, is_cut(asked.truncate_prompt_tokens), is_raw)
     name, scores, num_tokens = await _scores(request, asked.model, pairs)
     data = [
         {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
     ]
-    return Reply.json({**_head("score", name), "data": data, "usage": _usage(num_tokens)})
-
-
-async def rerank(request: Request) -> Reply:
-    asked = await request.json(RerankRequest)
-    is_tei = asked.texts is not None
-    is_truncated = is_cut(asked.truncate_prompt_tokens)
-    given = asked.texts if asked.texts is not None else asked.documents
-    field = "texts" if is_tei else "documents"
-    if given is None:
-        raise invalid("documents is missing", "documents")
-    texts = [each if isinstance(each, str) else each.text for each in given]
-    check_count(len(texts), field, request.front.settings.max_texts)
-    if asked.top_n is not None and asked.top_n < 1:
-        raise invalid(f"top_n is {asked.top_n}, expected 1 or more", "top_n")
-    pairs = _Pairs([asked.query] * len(texts), texts, ("query", field), is_truncated)
-    name, scores, num_tokens = await _scores(request, asked.model, pairs)
-    order = sorted(range(len(texts)), key=lambda index: -scores[index])
-    if is_tei:
-        shown = [
-            {"index": i, "score": scores[i], **({"text": texts[i]} if asked.return_text else {})}
-            for i in order
-        ]
-        return Reply.json(shown)
-    has_text = asked.return_documents is not False
-    results = [
-        {
-            "index": i,
-            "relevance_score": scores[i],
-            **({"document": {"text": texts[i]}} if has_text else {}),
-        }
-        for i in order[: asked.top_n]
-    ]
-    head = {"id": f"rerank-{uuid4().hex}", "model": name}
-    return Reply.json({**head, "results": results, "usage": _usage(num_tokens)})
-
-
-async def rank(request: Request) -> Reply:
-    asked = await request.json(RankingRequest)
-    texts = [passage.text for passage in asked.passages]
-    check_count(len(texts), "passages", request.front.settings.max_texts)
-    pairs = _Pairs([asked.query.text] * len(texts), texts, ("query", "passages"))
-    name, scores, num_tokens = await _scores(request, asked.model, pairs)
-    order = sorted(range(len(texts)), key=lambda index: -scores[index])
-    rankings = [{"index": index, "logit": scores[index]} for index in order]
-    return Reply.json({"model": name, "rankings": rankings, "usage": _usage(num_tokens)})
+    return Reply.json({**_head("score", name), "data": data, "usage": usage_of(num_tokens)})
 
 
 async def classify(request: Request) -> Reply:
     asked = await request.json(ClassifyRequest)
     texts = texts_of(asked.input, "input", request.front.settings.max_texts)
     name = await name_of(request, asked.model)
+    is_raw = asked.use_activation is False
     message = text_pb2.ClassifyRequest(
-        model=name, texts=texts, all_scores=True, truncate=is_cut(asked.truncate_prompt_tokens)
+        model=name,
+        texts=texts,
+        all_scores=True,
+        truncate=is_cut(asked.truncate_prompt_tokens),
+        score_function=text_pb2.SCORE_FUNCTION_IDENTITY if is_raw else None,
     )
     with named_texts("input[{}]".format):
         answer = await request.ask(CLASSIFY, message)
@@ -179,7 +113,9 @@ async def classify(request: Request) -> Reply:
         probs = [found[label] for label in labels]
         best = result.labels[0].label
         data.append({"index": index, "label": best, "probs": probs, "num_classes": len(probs)})
-    return Reply.json({**_head("classify", name), "data": data, "usage": _usage(answer.num_tokens)})
+    return Reply.json(
+        {**_head("classify", name), "data": data, "usage": usage_of(answer.num_tokens)}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +125,8 @@ class _Pairs:
     firsts: list[str]
     seconds: list[str]
     names: tuple[str, str]
-    is_truncated: bool = False
+    is_truncated: bool
+    is_raw: bool | None  # whether scores are logits; None where the model decides
 
     def name_of_pair(self, index: int) -> str:
         first, second = self.names
@@ -211,7 +148,11 @@ async def _scores(
     cut = pairs.is_truncated
     if (await find_model(request, name)).task != "embedding":
         message = text_pb2.ScorePairsRequest(
-            model=name, texts=pairs.firsts, text_pairs=pairs.seconds, truncate=cut
+            model=name,
+            texts=pairs.firsts,
+            text_pairs=pairs.seconds,
+            truncate=cut,
+            raw_scores=pairs.is_raw,
         )
         with named_texts(pairs.name_of_pair):
             scored = await request.ask(SCORE_PAIRS, message)
@@ -219,7 +160,11 @@ async def _scores(
     is_one = len(set(pairs.firsts)) == 1
     firsts = pairs.firsts[:1] if is_one else pairs.firsts
     compared = features_pb2.SimilarityRequest(
-        model=name, texts=firsts, others=pairs.seconds, truncate=cut
+        model=name,
+        texts=firsts,
+        others=pairs.seconds,
+        truncate=cut,
+        measure=features_pb2.SIMILARITY_MEASURE_COSINE,
     )
     with named_texts(lambda index: pairs.name_of_text(index, len(firsts))):
         answer = await request.ask(SIMILARITY, compared)
@@ -233,5 +178,5 @@ def _head(kind: str, model: str) -> Values:
     return {"id": f"{kind}-{uuid4().hex}", "object": "list", "created": created, "model": model}
 
 
-def _usage(num_tokens: int) -> Values:
+def usage_of(num_tokens: int) -> Values:
     return {"prompt_tokens": num_tokens, "total_tokens": num_tokens}

@@ -20,6 +20,7 @@ from service.serving.tasks.task import (
     INT32,
     Ask,
     Fields,
+    GraphOutput,
     Method,
     Outputs,
     TextReply,
@@ -175,8 +176,8 @@ def _tensors(texts: Sequence[Text], reply: TextReply) -> Outputs:
 QUESTION_ANSWERING = TextTask(
     name="question-answering",
     verb="answer questions",
-    output="logits",  # of being an answer's start, and its end
-    dims=lambda _: (2,),
+    # One value of being the start of an answer, one of being its end.
+    outputs=(GraphOutput("logits", lambda _: (2,), "token"),),
     signature=lambda _: Signature(
         (TensorSpec("question", BYTES, (1,)), TensorSpec("context", BYTES, (1,))),
         (
@@ -186,7 +187,6 @@ QUESTION_ANSWERING = TextTask(
             TensorSpec("end", INT32, (1,)),
         ),
     ),
-    rows="token",
     tokenizer=WindowTokenizer,
     texts_of=_questions_of,
     tensors=lambda _model, _parameters: _tensors,

@@ -21,6 +21,7 @@ from service.serving.tasks.task import (
     TEXT,
     Ask,
     Fields,
+    GraphOutput,
     Method,
     Outputs,
     Parameters,
@@ -157,8 +158,11 @@ def _texts_of(inputs: Arrays) -> Sequence[Text]:
 ATTENTION = TextTask(
     name="attention",
     verb="show its attention",
-    output="attentions",
-    dims=lambda manifest: (manifest.num_layers, manifest.num_heads, -1, -1),
+    outputs=(
+        GraphOutput(
+            "attentions", lambda manifest: (manifest.num_layers, manifest.num_heads, -1, -1)
+        ),
+    ),
     signature=lambda manifest: Signature(
         (*TEXT, TensorSpec("target", BYTES, (1,))) if manifest.has_source else TEXT,
         (TensorSpec("attentions", FP32, (manifest.num_layers, manifest.num_heads, -1, -1)),),

@@ -19,6 +19,7 @@ from service.serving.tasks.task import (
     TEXT,
     Ask,
     Fields,
+    GraphOutput,
     Method,
     Outputs,
     TextReply,
@@ -189,10 +190,8 @@ def _tensors(model: TextTaskModel, texts: Sequence[Text], reply: TextReply) -> O
 TOKEN_CLASSIFICATION = TextTask(
     name="token-classification",
     verb="classify tokens",
-    output="logits",
-    dims=lambda manifest: (len(manifest.labels),),
+    outputs=(GraphOutput("logits", lambda manifest: (len(manifest.labels),), "token"),),
     signature=lambda _: Signature(TEXT, (TensorSpec("entities", BYTES, (1,)),)),  # JSON
-    rows="token",
     tensors=lambda model, _: partial(_tensors, model),
 )
 METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, _ask),)

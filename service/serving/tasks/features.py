@@ -23,6 +23,7 @@ from service.serving.tasks.task import (
     TEXT,
     Ask,
     Fields,
+    GraphOutput,
     Method,
     Outputs,
     Parameters,
@@ -175,10 +176,14 @@ def _tensors(
 FEATURES = TextTask(
     name="features",
     verb="extract features",
-    output="hidden_states",
-    dims=lambda manifest: (manifest.num_layers + 1, manifest.embedding_size),
+    outputs=(
+        GraphOutput(
+            "hidden_states",
+            lambda manifest: (manifest.num_layers + 1, manifest.embedding_size),
+            "token",
+        ),
+    ),
     signature=lambda _: Signature(TEXT, (TensorSpec("features", FP32, (-1,)),)),
-    rows="token",
     inline_rows=8,  # each has thousands of values, of 50 ns in a message
     check=_check_states,
     tensors=_tensors,

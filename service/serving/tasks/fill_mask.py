@@ -19,6 +19,7 @@ from service.serving.tasks.task import (
     TEXT,
     Ask,
     Fields,
+    GraphOutput,
     Method,
     Outputs,
     Parameters,
@@ -210,10 +211,8 @@ def _rounded(mask: Fields) -> Fields:
 FILL_MASK = TextTask(
     name="fill-mask",
     verb="fill masks",
-    output="logits",
-    dims=lambda _: (-1,),
+    outputs=(GraphOutput("logits", lambda _: (-1,), "mask"),),
     signature=lambda _: Signature(TEXT, (TensorSpec("fills", BYTES, (1,)),)),  # JSON
-    rows="mask",
     check=_check_masks,
     tensors=_tensors,
 )

@@ -15,7 +15,7 @@ from service.serving.tasks.image_classification import (
     ImageTaskModel,
     image_signature,
 )
-from service.serving.tasks.task import FP32, Ask, Fields, Method, Task, ranked
+from service.serving.tasks.task import FP32, Ask, Fields, Method, Task, ranked, softmax
 
 
 def _signature(manifest: Manifest) -> Signature:
@@ -41,7 +41,7 @@ def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
 
     def answer(reply: ImageAnswer) -> Fields:
         ((width, height),) = reply.sizes
-        (labels,) = ranked(reply.outputs["logits"], manifest.labels, len(manifest.labels))
+        (labels,) = ranked(softmax(reply.outputs["logits"]), manifest.labels, len(manifest.labels))
         return {
             "labels": labels,
             "patch_rows": rows,

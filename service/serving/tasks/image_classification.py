@@ -16,6 +16,7 @@ from service.serving.tasks.task import (
     TaskModel,
     label_count,
     ranked,
+    softmax,
 )
 
 
@@ -49,7 +50,9 @@ def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
     count = label_count(fields, len(labels))
 
     def answer(reply: ImageAnswer) -> Fields:
-        pairs = zip(reply.sizes, ranked(reply.outputs["logits"], labels, count), strict=True)
+        pairs = zip(
+            reply.sizes, ranked(softmax(reply.outputs["logits"]), labels, count), strict=True
+        )
         return {
             "results": [
                 {"labels": best, "width": width, "height": height}

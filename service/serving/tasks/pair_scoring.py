@@ -1,18 +1,25 @@
-"""How well the texts of pairs match, 0 to 1: of a query and a document, how relevant that is."""
+"""How well the texts of pairs match: of a query and a document, how relevant that is.
 
-from collections.abc import Sequence
+From 0 to 1, unless the manifest or the request says that a score is the logit.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import invalid_field
+from service.runtime.pair_tokenizer import PairTokenizer, QueriedDocuments
 from service.runtime.tokenizer import Text
 from service.serving.tasks.task import (
     BYTES,
     FP32,
+    SCORES,
     TEXT,
     Ask,
     Fields,
+    GraphOutput,
     Method,
     Outputs,
     TextReply,
@@ -22,38 +29,64 @@ from service.serving.tasks.task import (
 )
 
 
-def _scores(logits: np.ndarray) -> np.ndarray:
-    """The sigmoid of logits [N, 1]; large ones of either sign do not overflow."""
-    scores: np.ndarray = np.float32(0.5) * (np.tanh(logits * np.float32(0.5)) + 1)
-    return scores
+def _scores_of(fields: Fields, model: TextTaskModel) -> Callable[[np.ndarray], np.ndarray]:
+    """What makes scores of logits [N, 1]: the request's choice, or else the model's own."""
+    is_raw = fields["raw_scores"]
+    if is_raw is None:
+        return SCORES[model.manifest.scores_by]
+    return SCORES["identity" if is_raw else "sigmoid"]
 
 
-def _ask(fields: Fields, _: TextTaskModel) -> Ask:
+def _score(fields: Fields, model: TextTaskModel) -> Ask:
     texts, seconds = fields["texts"], fields["text_pairs"]
     if len(seconds) != len(texts):
         raise invalid_field(
             "text_pairs", f"has {len(seconds)} elements, expected {len(texts)} as texts has"
         )
 
+    scores_of = _scores_of(fields, model)
+
     def answer(reply: TextReply) -> Fields:
-        pairs = zip(reply.rows, _scores(reply.values)[:, 0].tolist(), strict=True)
+        pairs = zip(reply.rows, scores_of(reply.values)[:, 0].tolist(), strict=True)
         return {"results": [{"score": score, **row_fields(row)} for row, score in pairs]}
 
     return Ask(list(zip(texts, seconds, strict=True)), answer)
 
 
-def _tensors(_: Sequence[Text], reply: TextReply) -> Outputs:
-    return {"score": _scores(reply.values)}
+def _rerank(fields: Fields, model: TextTaskModel) -> Ask:
+    count, scores_of = fields["top_n"], _scores_of(fields, model)
+    pairs = QueriedDocuments(fields["query"], fields["documents"], fields["max_document_tokens"])
+
+    def answer(reply: TextReply) -> Fields:
+        scores = scores_of(reply.values)[:, 0].tolist()
+        # By logits: the sigmoids of large ones are equal.
+        order = np.argsort(-reply.values[:, 0], kind="stable").tolist()
+        best = order[:count] if count else order
+        return {
+            "results": [
+                {"index": index, "score": scores[index], **row_fields(reply.rows[index])}
+                for index in best
+            ]
+        }
+
+    return Ask(pairs, answer)
+
+
+def _tensors(model: TextTaskModel, _: Sequence[Text], reply: TextReply) -> Outputs:
+    return {"score": SCORES[model.manifest.scores_by](reply.values)}
 
 
 PAIR_SCORING = TextTask(
     name="pair-scoring",
     verb="score pairs",
-    output="logits",
-    dims=lambda _: (1,),
+    outputs=(GraphOutput("logits", lambda _: (1,)),),
+    tokenizer=PairTokenizer,
     signature=lambda _: Signature(
         (*TEXT, TensorSpec("text_pair", BYTES, (1,))), (TensorSpec("score", FP32, (1,)),)
     ),
-    tensors=lambda _model, _parameters: _tensors,
+    tensors=lambda model, _: partial(_tensors, model),
 )
-METHODS = (Method("ScorePairs", PAIR_SCORING, _ask, needs_pairs=True),)
+METHODS = (
+    Method("ScorePairs", PAIR_SCORING, _score, needs_pairs=True),
+    Method("Rerank", PAIR_SCORING, _rerank, counted=("documents",), needs_pairs=True),
+)

@@ -6,7 +6,7 @@ messages, queues or sessions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -20,6 +20,7 @@ from service.runtime.tokenizer import EncodedText, Text, TextTokenizer
 
 # Of a request or an answer: text, numbers, and lists of fields. A list of many numbers is made as
 # it is read, once: fewer of them exist at a time, and a large answer takes two thirds of the time.
+# The values of a text's vector are an array.
 Fields: TypeAlias = Mapping[str, Any]
 Parameters: TypeAlias = Mapping[str, bool | int | float | str]  # of a tensor request
 Outputs: TypeAlias = dict[str, np.ndarray]
@@ -49,22 +50,61 @@ class TextTaskModel(TaskModel, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TextReply:
-    """A text model's raw output, float32, and what went in: rows per text, token or mask."""
+class OutputRows:
+    """One output of a graph for all texts, float32: rows per text, token or mask."""
 
     values: np.ndarray
-    rows: list[EncodedText]
-    timings: Timings
     counts: list[int]  # of rows of `values`, by text
 
     def per_text(self) -> list[np.ndarray]:
         """Each text's rows of the output."""
         return np.split(self.values, list(accumulate(self.counts))[:-1]) if self.counts else []
 
+
+@dataclass(frozen=True, slots=True)
+class TextReply:
+    """The outputs of a text model by name, and what went in."""
+
+    outputs: Mapping[str, OutputRows]
+    rows: list[EncodedText]
+    timings: Timings
+
+    @property
+    def values(self) -> np.ndarray:
+        """Those of the first output, which most tasks have alone."""
+        return self._first.values
+
+    def per_text(self) -> list[np.ndarray]:
+        """Each text's rows of the first output."""
+        return self._first.per_text()
+
+    @property
+    def num_rows(self) -> int:
+        """The most of one output."""
+        return max(len(output.values) for output in self.outputs.values())
+
+    @property
+    def num_values(self) -> int:
+        """Of all outputs."""
+        return sum(output.values.size for output in self.outputs.values())
+
+    @property
+    def _first(self) -> OutputRows:
+        return next(iter(self.outputs.values()))
+
     @property
     def num_tokens(self) -> int:
         """Of all texts."""
         return sum(row.num_tokens for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an answer needs of a run beside what all get, and what its texts may not exceed."""
+
+    has_vectors: bool = False  # those of tokens, which are computed where they are read
+    # Texts after tokenizing and before they are queued; raises `InvalidArgument`.
+    check: Callable[[Sequence[EncodedText]], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +114,7 @@ class Ask:
     inputs: Sequence[Any]  # texts, or files of images
     answer: Callable[[Any], Fields]  # of the model's reply
     num_bytes: int = 0  # that the inputs take beside the request's message, once decoded
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +140,40 @@ def nothing_to_check(
     """Every text that the tokenizer takes is taken."""
 
 
+@dataclass(frozen=True, slots=True)
+class GraphOutput:
+    """A tensor that graphs of a task give."""
+
+    name: str
+    dims: Callable[[Manifest], tuple[int, ...]]  # of a row of it; -1 where anything goes
+    rows: Literal["text", "token", "mask", "vector"] = "text"  # what a row of it is of
+    is_given: Callable[[Manifest], bool] = lambda _: True  # by a model with that manifest
+
+    def num_rows(self, inputs: Arrays, manifest: Manifest) -> int:
+        """The rows that a text has of it, [1, S] in the inputs."""
+        if self.rows == "text":
+            return 1
+        if self.rows == "token":
+            return inputs["input_ids"].size
+        if self.rows == "vector":
+            return int(inputs["vector_mask"].sum())
+        return int((inputs["input_ids"] == manifest.mask_token_id).sum())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTask(Task):
-    """A task of batched texts, whose graph takes token ids and gives one tensor."""
+    """A task of batched texts, whose graph takes token ids and gives one tensor or several."""
 
-    output: str  # the tensor's name
-    dims: Callable[[Manifest], tuple[int, ...]]  # of a row of it; -1 where anything goes
-    rows: Literal["text", "token", "mask"] = "text"  # what a row of the output is of
+    outputs: tuple[GraphOutput, ...]
     is_alone: bool = False  # whether a text shares no run with others
     # Of a reply: reading tokens takes about a microsecond each, and a hop to another thread 100.
     inline_rows: int = 1_024
     tokenizer: type[TextTokenizer] = TextTokenizer
     texts_of: Callable[[Arrays], Sequence[Text]] = texts_of
+    # What is read of a tensor request's texts, by its parameters; raises `InvalidArgument`.
+    prompted: Callable[[TextTaskModel, Parameters, Sequence[Text]], Sequence[Text]] = (
+        lambda _model, _parameters, texts: texts
+    )
     # Texts after tokenizing and before they are queued; raises `InvalidArgument`.
     check: Callable[[TextTaskModel, Sequence[Text], Sequence[EncodedText]], None] = nothing_to_check
     # What a tensor request's parameters make of a reply; raises `InvalidArgument` for others.
@@ -119,7 +182,11 @@ class TextTask(Task):
     @property
     def needs_encodings(self) -> bool:
         """Whether answers tell of tokens: where in a text they are."""
-        return self.rows != "text" or self.is_alone
+        return self.outputs[0].rows != "text" or self.is_alone
+
+    def outputs_of(self, manifest: Manifest) -> tuple[GraphOutput, ...]:
+        """The tensors that the graph of such a model gives, the first by default."""
+        return tuple(output for output in self.outputs if output.is_given(manifest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +209,22 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return probabilities
 
 
-def ranked(logits: np.ndarray, labels: Sequence[str], count: int) -> list[list[Fields]]:
-    """The `count` likeliest labels of each row with their probabilities, best first."""
-    scores = softmax(logits)
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Of each number; large ones of either sign do not overflow."""
+    scores: np.ndarray = np.float32(0.5) * (np.tanh(logits * np.float32(0.5)) + 1)
+    return scores
+
+
+# What makes scores of logits, by `Manifest.scores_by`.
+SCORES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+    "identity": lambda logits: logits,
+}
+
+
+def ranked(scores: np.ndarray, labels: Sequence[str], count: int) -> list[list[Fields]]:
+    """The `count` labels of each row with the highest scores, best first."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     return [
         [{"label": labels[index], "score": row[index]} for index in best]

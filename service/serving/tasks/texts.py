@@ -3,26 +3,41 @@
 A model of word vectors embeds the mean of a text's known words. A text without any would be zeros,
 and is refused with its unknown words named.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: D values, N and M vectors
+# ruff: noqa: N803 - suffixes are array layouts: D values, N and M vectors
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 
+from service.contract.embedder_use import unit
+from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.runtime.tokenizer import EncodedText, Text, TokenRows
+from service.serving.tasks.embedding_kinds import DENSE, OUTPUTS, KindsAsked
+from service.serving.tasks.embedding_options import (
+    encodings_of,
+    in_front,
+    parameters_in_front,
+    prompt_of,
+    use_of,
+    vector_fields,
+    width_of,
+)
 from service.serving.tasks.task import (
     BYTES,
     FP32,
+    SCORES,
     TEXT,
     Ask,
     Fields,
+    GraphOutput,
     Method,
     Outputs,
+    Parameters,
     TextReply,
     TextTask,
     TextTaskModel,
@@ -31,7 +46,6 @@ from service.serving.tasks.task import (
     label_count,
     ranked,
     row_fields,
-    softmax,
 )
 
 DEFAULT_MEASURE = "cosine"
@@ -39,20 +53,22 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": lambda texts_ND, others_MD: unit(texts_ND) @ unit(others_MD).T,
     "dot": lambda texts_ND, others_MD: texts_ND @ others_MD.T,
     "scaled_dot": lambda texts_ND, others_MD: (
-        texts_ND @ others_MD.T / np.float32(math.sqrt(texts_ND.shape[1]))
+        texts_ND @ others_MD.T / np.sqrt(np.float32(texts_ND.shape[1]))
     ),
+    "euclidean": lambda texts_ND, others_MD: -_distances(texts_ND, others_MD, 2),
+    "manhattan": lambda texts_ND, others_MD: -_distances(texts_ND, others_MD, 1),
 }
-SMALLEST_LENGTH = 1e-12  # of a vector that has a direction
 MAX_NAMED_WORDS = 8  # in one error
 MAX_WORD_CHARACTERS = 64
 
 
 def _classify(fields: Fields, model: TextTaskModel) -> Ask:
     labels = model.manifest.labels
-    count = label_count(fields, len(labels))
+    count, own = label_count(fields, len(labels)), model.manifest.scores_by
+    scores_of = SCORES[chosen("ScoreFunction", fields["score_function"], tuple(SCORES), own)]
 
     def answer(reply: TextReply) -> Fields:
-        best = ranked(reply.values, labels, count)
+        best = ranked(scores_of(reply.values), labels, count)
         pairs = zip(reply.rows, best, strict=True)
         return {"results": [{"labels": each, **row_fields(row)} for row, each in pairs]}
 
@@ -73,7 +89,7 @@ def _texts_or_pairs(fields: Fields) -> Sequence[Text]:
 
 def _class_tensors(model: TextTaskModel, _: Sequence[Text], reply: TextReply) -> Outputs:
     labels = [label.encode() for label in model.manifest.labels]
-    scores = softmax(reply.values)
+    scores = SCORES[model.manifest.scores_by](reply.values)
     return {
         "label": column([labels[index] for index in scores.argmax(axis=1).tolist()], object),
         "score": scores.max(axis=1, keepdims=True),
@@ -81,27 +97,48 @@ def _class_tensors(model: TextTaskModel, _: Sequence[Text], reply: TextReply) ->
     }
 
 
-def _embed(fields: Fields, _: TextTaskModel) -> Ask:
-    def answer(reply: TextReply) -> Fields:
-        pairs = zip(reply.rows, reply.values, strict=True)
-        return {
-            "results": ({"values": vector.tolist(), **row_fields(row)} for row, vector in pairs)
-        }
-
+def _embed(fields: Fields, model: TextTaskModel) -> Ask:
+    asked, use = KindsAsked.of(fields, model.manifest), use_of(model.manifest)
     rows = TokenRows(row.ids for row in fields["token_ids"])
-    return Ask(rows or fields["texts"], answer)
-
-
-def _compare(fields: Fields, _: TextTaskModel) -> Ask:
-    texts, others = fields["texts"], fields["others"]
-    measure = chosen("SimilarityMeasure", fields["measure"], tuple(MEASURES), DEFAULT_MEASURE)
+    prompt_name, prompt = fields["prompt_name"], fields["prompt"]
+    if rows and (prompt_name or prompt):
+        name = "prompt_name" if prompt_name else "prompt"
+        raise invalid_field(name, "is put in front of texts, expected none beside token_ids")
+    in_use = "" if rows else prompt_of(model, prompt_name, prompt)
+    width = width_of(model.manifest, fields["dimensions"])
+    encodings = encodings_of(model.manifest, fields["encodings"], width)
+    asked.check_dense(fields["dimensions"], encodings)
 
     def answer(reply: TextReply) -> Fields:
-        vectors, compared_with = np.split(reply.values, [len(texts)])
+        vectors: Iterable[Fields] = repeat({})
+        if DENSE in asked.kinds:
+            vectors = vector_fields(use.cut(reply.values, width), encodings, use)
+        parts = zip(reply.rows, vectors, asked.further(model, reply), strict=False)
+        return {"results": ({**dense, **row_fields(row), **more} for row, dense, more in parts)}
+
+    texts, reading = fields["texts"], asked.reading(model.manifest)
+    num_bytes = len(in_use.encode()) * len(texts)
+    return Ask(rows or in_front(in_use, texts), answer, num_bytes, reading)
+
+
+def _compare(fields: Fields, model: TextTaskModel) -> Ask:
+    texts, others, use = fields["texts"], fields["others"], use_of(model.manifest)
+    default = use.similarity or DEFAULT_MEASURE
+    measure = chosen("SimilarityMeasure", fields["measure"], tuple(MEASURES), default)
+    width = width_of(model.manifest, fields["dimensions"])
+    prompt = prompt_of(model, fields["prompt_name"])
+    name_of_others = fields["others_prompt_name"]
+    prompt_of_others = prompt_of(model, name_of_others, field="others_prompt_name")
+
+    def answer(reply: TextReply) -> Fields:
+        values = use.cut(reply.values, width)
+        vectors, compared_with = np.split(values, [len(texts)])
         similarities = similarity(measure, vectors, compared_with if len(others) else vectors)
         return {"rows": ({"values": row.tolist()} for row in similarities)}
 
-    return Ask([*texts, *others], answer)
+    inputs = [*in_front(prompt, texts), *in_front(prompt_of_others, others)]
+    num_bytes = len(prompt.encode()) * len(texts) + len(prompt_of_others.encode()) * len(others)
+    return Ask(inputs, answer, num_bytes)
 
 
 def similarity(measure: str, texts_ND: np.ndarray, others_MD: np.ndarray) -> np.ndarray:
@@ -109,11 +146,10 @@ def similarity(measure: str, texts_ND: np.ndarray, others_MD: np.ndarray) -> np.
     return MEASURES[measure](texts_ND, others_MD)
 
 
-def unit(vectors_ND: np.ndarray) -> np.ndarray:
-    """[N, D] of length 1; a vector without direction stays what it is."""
-    lengths_N1 = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
-    units_ND: np.ndarray = vectors_ND / np.maximum(lengths_N1, SMALLEST_LENGTH)
-    return units_ND
+def _distances(texts_ND: np.ndarray, others_MD: np.ndarray, order: int) -> np.ndarray:
+    """[N, M]; one text at a time, so that no array has N x M x D values."""
+    rows = [np.linalg.norm(others_MD - text_D, order, axis=1) for text_D in texts_ND]
+    return np.stack(rows) if rows else np.empty((0, len(others_MD)), np.float32)
 
 
 def _check_words(model: TextTaskModel, texts: Sequence[Text], rows: Sequence[EncodedText]) -> None:
@@ -137,11 +173,25 @@ def _without_vector(unknown: Sequence[str]) -> str:
     return f"has no word that the model knows: {noun} {named}{more}"
 
 
+def _vector_tensors(
+    model: TextTaskModel, parameters: Parameters
+) -> Callable[[Sequence[Text], TextReply], Outputs]:
+    use = use_of(model.manifest)
+    width = width_of(model.manifest, parameters.get("dimensions", 0))
+    return lambda _texts, reply: {_vector_spec(model.manifest).name: use.cut(reply.values, width)}
+
+
+def _vector_spec(manifest: Manifest) -> TensorSpec:
+    """The one vector of a text: weights of all words where an embedder has no other."""
+    if manifest.embedding_size:
+        return TensorSpec("embedding", FP32, (manifest.embedding_size,))
+    return TensorSpec("term_weights", FP32, (manifest.sparse_size,))
+
+
 CLASSIFICATION = TextTask(
     name="text-classification",
     verb="classify",
-    output="logits",
-    dims=lambda manifest: (len(manifest.labels),),
+    outputs=(GraphOutput("logits", lambda manifest: (len(manifest.labels),)),),
     signature=lambda manifest: Signature(
         (*TEXT, TensorSpec("text_pair", BYTES, (1,), is_optional=True)),
         (
@@ -155,12 +205,10 @@ CLASSIFICATION = TextTask(
 EMBEDDING = TextTask(
     name="embedding",
     verb="embed",
-    output="embedding",
-    dims=lambda manifest: (manifest.embedding_size,),
-    signature=lambda manifest: Signature(
-        TEXT, (TensorSpec("embedding", FP32, (manifest.embedding_size,)),)
-    ),
-    tensors=lambda _model, _parameters: lambda _texts, reply: {"embedding": reply.values},
+    outputs=OUTPUTS,
+    signature=lambda manifest: Signature(TEXT, (_vector_spec(manifest),)),
+    prompted=parameters_in_front,
+    tensors=_vector_tensors,
 )
 WORD_VECTORS = replace(EMBEDDING, check=_check_words)
 METHODS = (

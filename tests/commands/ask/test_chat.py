@@ -45,6 +45,16 @@ async def test_a_conversation_is_kept_from_turn_to_turn(talking: Served, has_htt
     assert result.stdout == f"{first}\n{second}\n"
 
 
+async def test_an_answer_that_is_cut_says_by_which_flag(talking: Served) -> None:
+    """What is longer than `--max-tokens` ends so; the server's default is 128."""
+    result = await run(talking, "chat", "talks", *GREEDY, stdin="a\n")
+    assert result.stderr.startswith("the answer was cut: --max-tokens says how long one may be")
+    stop = ("--stop", said(("user", "a"))[1:3])
+    result = await run(talking, "chat", "talks", *GREEDY, *stop, stdin="a\n")
+    assert "was cut" not in result.stderr
+    assert "tokens in" in result.stderr
+
+
 async def test_clear_begins_again_and_keeps_the_system_and_quit_ends(talking: Served) -> None:
     lines = "a\n/clear\na\n/quit\nb\n"
     result = await run(talking, "chat", "talks", *GREEDY, "--system", "s", stdin=lines)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from commands.ask.client import try_models
+from service.contract.embedder_use import unit
 from service.errors import InvalidArgument
 from service.serving.tasks.features import LAYERS, MIX
-from service.serving.tasks.texts import unit
 from tests.fakes.command_line import run
 from tests.fakes.serving import Served
 from tests.fakes.sessions import text_values, token_ids

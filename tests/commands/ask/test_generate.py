@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from attendant.v1 import generation_pb2 as pb
@@ -80,6 +81,24 @@ async def test_every_flag_reaches_the_server(served: Served) -> None:
         refused = await run(served, "generate", "tale", "once", flag, value)
         assert name in refused.stderr
         assert refused.stdout == ""  # no line is ended where none was begun
+
+
+async def test_the_form_of_an_output_is_a_flag(served: Served, tmp_path: Path) -> None:
+    pytest.importorskip("llguidance")
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"type": "integer", "minimum": 10, "maximum": 99}))
+    for flags, allowed in (
+        (("--json-schema", str(schema)), {str(number) for number in range(10, 100)}),
+        (("--regex", "ab{2}"), {"abb"}),
+        (("--choice", "yes", "--choice", "no"), {"yes", "no"}),
+    ):
+        result = await run(served, "generate", "tale", "once", *GREEDY, *flags)
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout.removesuffix("\n") in allowed
+    lacking = await run(served, "generate", "tale", "once", "--json-schema", str(tmp_path / "no"))
+    assert lacking.exit_code == 2
+    assert "--json-schema" in lacking.stderr
+    assert "cannot be read" in lacking.stderr
 
 
 @pytest.mark.parametrize("flag", ["max-tokens", "top-k", "seed", "n", "beam-width"])

@@ -54,6 +54,7 @@ MODELS = pb.ListModelsResponse(
             origin="distilled-from-another (Apache-2.0), fine-tuned on entities.tsv",
         ),
         pb.Model(name="add", version="1", task="tensors"),
+        pb.Model(name="polite", version="1", task="text-generation", parent="chatty", origin="hub"),
     ]
 )
 
@@ -68,6 +69,7 @@ def test_the_table_of_models_cuts_nothing(width: int) -> None:
         assert word in text
     for word in ("512", "PER, ORG, LOC", "distilled-from-another", "(Apache-2.0),", "tensors"):
         assert word in text
+    assert "adapter of chatty, hub" in text
     assert ("version 1234" in text) == (width < 140), "one line per model where it fits"
 
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from commands.ask.in_flight import REQUEST_TEXTS
 from commands.main import app
+from service.contract.embedder_use import unit
 from service.errors import InvalidArgument, SettingError
-from service.serving.tasks.texts import unit
 from tests.fakes.command_line import run
 from tests.fakes.serving import Served, within_patience
 from tests.fakes.sessions import text_values, token_ids

@@ -35,6 +35,8 @@ LINES = [
     "embed mini - --ndjson",
     "score match win prize lunch",
     "score match win - --json",
+    "rerank match win prize lunch --top-n 1",
+    "rerank match win - --json",
     f"generate tale once {GREEDY}",
     f"generate tale once {GREEDY} --no-stream",
     f"generate tale once {GREEDY} --json",

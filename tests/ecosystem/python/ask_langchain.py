@@ -3,15 +3,20 @@
 import asyncio
 import math
 import os
+from typing import Literal
 
 import openai
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
-from pydantic import SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 BASE = f"{os.environ['ATTENDANT_URL']}/v1"
 KEY = SecretStr("none")
 ROUNDING = 1e-5  # a text in a batch and alone
 TEXTS = ["win a prize", "lunch"]
+METHODS: tuple[Literal["json_schema", "function_calling"], ...] = (
+    "json_schema",
+    "function_calling",
+)
 
 
 def check_language_model() -> None:
@@ -49,6 +54,20 @@ def check_chats() -> None:
     assert asyncio.run(chat.ainvoke(messages)).content == answer.content
 
 
+class Person(BaseModel):
+    """What an answer has to be; bounded, as random weights end no text by themselves."""
+
+    name: str = Field(max_length=8)
+    age: int = Field(ge=0, le=150)
+
+
+def check_structured_output() -> None:
+    chat = ChatOpenAI(base_url=BASE, api_key=KEY, model="tiny-calls", max_completion_tokens=200)
+    for method in METHODS:
+        structured = chat.with_structured_output(Person, method=method)
+        assert isinstance(structured.invoke("Ann is 30"), Person)
+
+
 def check_chat_is_refused() -> None:
     chat = ChatOpenAI(base_url=BASE, api_key=KEY, model="tiny-gpt")
     try:
@@ -63,4 +82,5 @@ if __name__ == "__main__":
     check_language_model()
     check_embeddings()
     check_chats()
+    check_structured_output()
     check_chat_is_refused()

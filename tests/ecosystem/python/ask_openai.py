@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import openai
+from pydantic import BaseModel, Field
 
 BASE = f"{os.environ['ATTENDANT_URL']}/v1"
 GREEDY: dict[str, Any] = {"model": "tiny-gpt", "temperature": 0, "max_tokens": 12}
@@ -97,13 +98,26 @@ def check_chats(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(**CHAT) as helper:
         pieces = [event.delta for event in helper if event.type == "content.delta"]
     assert "".join(pieces) == text
-    form: Any = {"type": "json_object"}
-    try:
-        client.chat.completions.create(response_format=form, **CHAT)
-    except openai.BadRequestError as error:
-        assert error.param == "response_format"
-    else:
-        raise AssertionError("a form that no grammar holds was promised")
+
+
+class Person(BaseModel):
+    """What an answer has to be; bounded, as random weights end no text by themselves."""
+
+    name: str = Field(max_length=8)
+    age: int = Field(ge=0, le=150)
+
+
+def check_forms(client: openai.OpenAI) -> None:
+    chat: dict[str, Any] = CHAT | {"model": "tiny-calls", "max_completion_tokens": 200}
+    parsed = client.chat.completions.parse(response_format=Person, **chat)
+    assert isinstance(parsed.choices[0].message.parsed, Person)
+    with client.chat.completions.stream(response_format=Person, **chat) as helper:
+        assert helper.get_final_completion().choices[0].message.parsed is not None
+    tool: Any = openai.pydantic_function_tool(Person, name="person")
+    choice: Any = {"type": "function", "function": {"name": "person"}}
+    called = client.chat.completions.parse(tools=[tool], tool_choice=choice, **chat)
+    calls = called.choices[0].message.tool_calls or []
+    assert [type(call.function.parsed_arguments) for call in calls] == [Person]
 
 
 def check_errors(client: openai.OpenAI) -> None:
@@ -152,6 +166,7 @@ def main() -> None:
         check_completions(client)
         check_streams(client)
         check_chats(client)
+        check_forms(client)
         check_embeddings(client)
         check_errors(client)
     asyncio.run(check_asynchronous())

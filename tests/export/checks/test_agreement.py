@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 from tokenizers import Tokenizer
 
 from export.checks.agreement import (
@@ -17,6 +20,8 @@ from export.checks.agreement import (
     SampleText,
     TextOutputs,
     check_agreement,
+    measure_of,
+    rank_correlation,
     sample_texts,
 )
 from export.errors import ExportError
@@ -26,7 +31,7 @@ from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Splits
 from models.data.tagged import TaggedDataset, TaggedSentence
 from models.networks.encoder import Encoder, EncoderConfig
-from models.networks.heads import TextEmbedder
+from models.networks.heads import ClassificationHead, PairScorer, TextEmbedder
 from models.networks.readers import QuestionAnswerer, TokenClassifier
 from models.recipes.finetune import finetune_by
 from models.recipes.tagging import TOKEN_CLASSIFICATION
@@ -58,6 +63,71 @@ def test_labels_are_compared_text_by_text() -> None:
     assert MEASURES["text-classification"](found, ()) == {"same_labels": 0.5}
 
 
+def test_several_labels_are_the_same_where_each_is() -> None:
+    """A probability above 0.5 is a logit above 0; of four texts one gains a label."""
+    measure = measure_of("text-classification", ("a", "b"), "sigmoid")
+    assert measure is not None
+    pairs = [
+        ([[3.0, -1.0]], [[0.1, -9.0]]),
+        ([[1.0, 0.1]], [[1.0, -0.1]]),
+        ([[-1.0, -2.0]], [[-2.0, -1.0]]),
+        ([[1.0, 2.0]], [[2.0, 1.0]]),
+    ]
+    assert measure(outputs(*pairs), ("a", "b")) == {"same_label_sets": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "function", "expected"),
+    [
+        ("pair-scoring", (), "identity", lambda logits: logits),
+        ("pair-scoring", (), "", lambda logits: 1 / (1 + np.exp(-logits))),
+        ("text-classification", ("quality",), "identity", lambda logits: logits),
+        ("text-classification", ("one",), "sigmoid", lambda logits: 1 / (1 + np.exp(-logits))),
+    ],
+)
+def test_scores_are_compared_by_their_correlation(
+    task: str, labels: tuple[str, ...], function: str, expected: Any
+) -> None:
+    """Those that clients see, and by how much they differ."""
+    wanted = np.array([-2.0, 0.5, 1.0, 3.0])
+    found = np.array([-1.9, 0.7, 0.8, 3.1])
+    pairs = [
+        ([[one]], [[other]]) for one, other in zip(found.tolist(), wanted.tolist(), strict=True)
+    ]
+    measure = measure_of(task, labels, function)
+    assert measure is not None
+    ours, theirs = expected(found), expected(wanted)
+    assert measure(outputs(*pairs), labels) == {
+        "score_correlation": pytest.approx(np.corrcoef(ours, theirs)[0, 1], abs=1e-6),
+        "mean_score_difference": pytest.approx(np.abs(ours - theirs).mean(), abs=1e-6),
+        "max_score_difference": pytest.approx(np.abs(ours - theirs).max(), abs=1e-6),
+    }
+
+
+def test_of_several_numbers_the_least_correlation_counts() -> None:
+    pairs = [([[i, -i]], [[i, i]]) for i in range(4)]
+    measure = measure_of("text-classification", ("a", "b"), "identity")
+    assert measure is not None
+    figures = measure(outputs(*pairs), ("a", "b"))  # type: ignore[arg-type]
+    assert figures["score_correlation"] == pytest.approx(-1.0)
+
+
+def test_scores_that_are_all_alike_have_no_correlation() -> None:
+    measure = measure_of("pair-scoring", (), "")
+    assert measure is not None
+    assert "score_correlation" not in measure(outputs(([[1.0]], [[1.0]]), ([[1.0]], [[1.0]])), ())
+
+
+def test_half_of_the_pairs_are_of_a_text_with_its_own_beginning() -> None:
+    tokenizer, texts = tiny_tokenizer(), ["lunch now", "free prize", "call tomorrow", "winner"]
+    head = ClassificationHead(tiny_config().hidden_size, 1)
+    network = PairScorer(Encoder(tiny_config()), head)
+    samples = sample_texts("pair-scoring", tokenizer, texts, 64, network)
+    pairs = [(0, 0), (1, 2), (2, 2), (3, 0)]
+    expected = [tokenizer.encode(texts[one], texts[other]).ids for one, other in pairs]
+    assert [sample.ids for sample in samples] == expected
+
+
 def test_entities_are_the_same_where_type_and_words_are() -> None:
     """Of three entities float32 found, the graph has two, one of them a word shorter."""
     wanted = one_hot("B-prize", "I-prize", "O", "B-prize"), one_hot("O", "B-prize")
@@ -87,7 +157,21 @@ def test_the_nearest_other_text_is_compared() -> None:
     wanted = [[[1.0, 0.0]], [[0.9, 0.1]], [[0.0, 1.0]], [[0.1, 0.9]]]
     found = [[[-0.1, 1.0]], [[0.9, 0.1]], [[0.0, 1.0]], [[0.1, 0.9]]]
     figures = MEASURES["embedding"](outputs(*zip(found, wanted, strict=True)), ())
-    assert figures == {"same_neighbours": 0.25}, "the last one's is as it was"
+    assert figures["same_neighbours"] == 0.25, "the last one's is as it was"
+    assert figures["similarity_correlation"] < 0.9
+    same = MEASURES["embedding"](outputs(*zip(wanted, wanted, strict=True)), ())
+    assert same == {"same_neighbours": 1.0, "similarity_correlation": pytest.approx(1.0)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
+def test_the_rank_correlation_is_that_of_scipy(pairs: list[tuple[int, int]]) -> None:
+    """With equal values, which share a rank."""
+    values, others = np.array(pairs, float).T
+    correlation = rank_correlation(values, others)
+    if len(set(values)) == 1 or len(set(others)) == 1:
+        assert correlation == 0.0
+    else:
+        assert correlation == pytest.approx(stats.spearmanr(values, others).statistic)
 
 
 def test_answers_are_spans_of_the_context_or_none() -> None:

@@ -15,6 +15,7 @@ from export.graphs.cached_decoder import trace_decoder
 from models.networks.gpt import generate
 from service.contract.manifest import Precision
 from service.generation.decoder import OnnxDecoder
+from tests.fakes.processor import BLOCKS, in_blocks
 from tests.fakes.tiny_gpt import (
     HEAD_SIZE,
     MAX_TOKENS,
@@ -245,7 +246,7 @@ def effect_of_neighbours(precision: Precision) -> float:
     return largest
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", "int8-weights", "int4-weights"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", *map(in_blocks, BLOCKS)])
 def test_batched_row_equals_the_row_alone(precision: Precision) -> None:
     """Bit for bit: prompt and 15 more tokens, whatever stands beside it."""
     assert effect_of_neighbours(precision) == 0.0

@@ -36,6 +36,11 @@ TOLERANCE = 1e-5
         ("distilbert", "Attention"),
         ("roberta", "Attention"),
         ("nomic", "Attention"),
+        ("mpnet", "Attention"),
+        ("albert", "Attention"),
+        ("deberta", "Attention"),
+        ("deberta", "MultiHeadAttention"),
+        ("deberta embedder", "Attention"),
     ],
 )
 def test_fused_graph_equals_plain_network(name: str, operator: Operator, trace_of: TraceOf) -> None:
@@ -49,7 +54,7 @@ def test_fused_graph_equals_plain_network(name: str, operator: Operator, trace_o
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["modernbert", "nomic"])
+@pytest.mark.parametrize("name", ["modernbert", "nomic", "mpnet", "deberta", "deberta embedder"])
 @pytest.mark.parametrize("is_padded", [False, True])
 def test_positions_are_those_of_each_row(name: str, *, is_padded: bool, trace_of: TraceOf) -> None:
     """Together the rows have more tokens than the tables of angles, and windows end at rows."""
@@ -58,6 +63,14 @@ def test_positions_are_those_of_each_row(name: str, *, is_padded: bool, trace_of
     graph = trace(model, "Attention", is_padded=True) if is_padded else trace_of(name, "Attention")
     found, wanted = GraphRunner(graph)(batch), torch_outputs(model, batch)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+
+
+def test_layers_that_are_used_twice_have_their_weights_once(trace_of: TraceOf) -> None:
+    """4 attentions of 2 layers, and a matrix for each of the 6 maps of a layer."""
+    graph = trace_of("albert", "Attention")
+    assert fused_ops(graph)["Attention"] == 4
+    products = [node.input[1] for node in graph.graph.node if node.op_type == "MatMul"]
+    assert (len(products), len(set(products))) == (4 * 6 + 1, 2 * 6 + 1)  # and that of embeddings
 
 
 # Every strategy once, every pooling with both operators; tracing is what takes the time.
@@ -190,9 +203,9 @@ class _Elsewhere(EncoderLayer):
         self,
         hidden_BSD: torch.Tensor,  # noqa: N803
         padding_mask_BS: torch.Tensor,  # noqa: N803
-        bias_1HSS: torch.Tensor | None = None,  # noqa: N803
+        relative: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        super().forward(hidden_BSD, padding_mask_BS, bias_1HSS)
+        super().forward(hidden_BSD, padding_mask_BS, relative)
         return hidden_BSD
 
 

@@ -29,6 +29,7 @@ from service.generation.engine import GenerationEngine
 from service.repository.loading import Openers, load_model
 from service.settings import Settings
 from tests.fakes.generation import RecordingObserver, ask_all, draft_eagerly, engine_on, request_of
+from tests.fakes.processor import in_blocks
 from tests.fakes.tiny import tiny_classifier
 from tests.fakes.tiny_gpt import (
     HEAD_SIZE,
@@ -165,6 +166,27 @@ def test_prompts_graph_gives_each_row_what_it_gives_it_alone() -> None:
             assert np.array_equal(one[0, :, : len(prompt)], other[slot, :, : len(prompt)])
 
 
+def test_pieces_of_a_slot_that_was_overwritten_come_back_to_the_bit() -> None:
+    """In int8, from the third slot into the first: 64 tokens, and logits of what follows."""
+    ids, other = random_prompts([70, 70], seed=4)
+    decoder = decoder_of()
+    run(decoder, 2, [ids], [0])
+    wanted = [buffer[2, :, :64].copy() for buffer in decoder._buffers]
+    logits = run(decoder, 2, [ids[64:]], [64])
+    pieces = decoder.prefix_memory(2**20)
+    assert pieces is not None
+    assert pieces.piece_bytes == 32 * 2 * NUM_LAYERS * NUM_HEADS * HEAD_SIZE
+    for place in range(2):
+        pieces.write(place + 3, 2, place * 32)
+    run(decoder, 0, [other] * 3, [0] * 3)
+    for place in range(2):
+        pieces.read(place + 3, 0, place * 32)
+    for one, buffer in zip(wanted, decoder._buffers, strict=True):
+        assert np.array_equal(one, buffer[0, :, :64])
+    assert np.array_equal(run(decoder, 0, [ids[64:]], [64]), logits)
+    assert decoder.prefix_memory(pieces.piece_bytes - 1) is None
+
+
 def test_decoding_goes_on_behind_the_prompts_graph() -> None:
     """Greedy tokens of rows, and a prompt in chunks, of which the decoder takes the second."""
     parity = measure_parity(tiny_gpt(), graphs()[0], is_exact=False, prefill=graphs()[1])
@@ -274,7 +296,7 @@ def test_what_does_not_round_keeps_its_cache(precision: str, tmp_path: Path) -> 
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4-weights"])
+@pytest.mark.parametrize("precision", ["int8", in_blocks("int4-weights")])
 def test_alone_it_is_beside_the_models_graph(precision: Precision, tmp_path: Path) -> None:
     """Without it the model is not loaded: prompts would be slow without a reason."""
     settings = ExportSettings("tale", tmp_path, precision, kv_cache="int8")

@@ -17,6 +17,8 @@ from export.precision.blocks import quantize_blocks
 from export.precision.rows import quantize_rows
 from export.recipes.decoders import LIMITS
 from models.networks.ropes import NO_ROPE, Rope
+from service.contract.manifest import Precision
+from tests.fakes.processor import in_blocks
 from tests.fakes.tiny_llama import tiny_llama
 
 MAX_ABS_ERROR = 1e-4
@@ -98,14 +100,12 @@ def test_layers_with_one_rope_share_its_tables() -> None:
     assert len(tables) == 2
 
 
-def test_quantised_graphs_decode_as_they_read_prompts() -> None:
+@pytest.mark.parametrize("precision", ["int8", in_blocks("int4-weights")])
+def test_quantised_graphs_decode_as_they_read_prompts(precision: Precision) -> None:
     network = tiny_llama(query_key_norm="head")
     graph = trace_decoder(network)
-    for precision, rounded in (
-        ("int8", quantize_rows(graph)),
-        ("int4-weights", quantize_blocks(graph, bits=4)),
-    ):
-        LIMITS[precision].check(measure_parity(network, rounded, is_exact=False))  # type: ignore[index]
+    rounded = quantize_rows(graph) if precision == "int8" else quantize_blocks(graph, bits=4)
+    LIMITS[precision].check(measure_parity(network, rounded, is_exact=False))
 
 
 def test_heads_that_cannot_be_rotated_are_refused_by_name() -> None:

@@ -13,6 +13,7 @@ from export.errors import ExportError
 from export.precision.blocks import BLOCK_SIZE, quantize_blocks
 from service.contract.manifest import Precision
 from service.runtime.session import OnnxSession, SessionOptions
+from tests.fakes.processor import in_blocks
 from tests.fakes.tiny_gpt import NUM_LAYERS, VOCAB_SIZE, tiny_gpt, tiny_graph
 
 # Query with key and value, output, expand and contract of each layer; then the output layer.
@@ -115,7 +116,7 @@ def test_quantising_again_gives_the_same_bytes(precision: Precision) -> None:
     assert tiny_graph().SerializeToString() == before
 
 
-@both
+@pytest.mark.parametrize("precision", map(in_blocks, BITS))
 def test_cached_decoding_of_blocks_equals_recomputing(precision: Precision) -> None:
     """64 tokens of 3 rows, in slots used before and in chunks too: within 1e-4, no token changed.
 

@@ -70,8 +70,9 @@ def test_parity_records_error_and_cosine_and_neighbours_do_nothing(
 ) -> None:
     """Rounding costs something in int8, and a row's neighbours nothing in either."""
     model = checkpoint_of("bert classifier").encoder_model
-    rounded = check_parity(model, int8_graph, MAX_TOKENS, NO_LIMIT)
-    exact = check_parity(model, trace_of("bert classifier", "Attention"), MAX_TOKENS, 1e-4)
+    rounded = check_parity(model, int8_graph, MAX_TOKENS, NO_LIMIT)["logits"]
+    graph = trace_of("bert classifier", "Attention")
+    exact = check_parity(model, graph, MAX_TOKENS, 1e-4)["logits"]
     assert rounded.max_neighbour_effect < 1e-5
     assert exact.max_neighbour_effect < 1e-5
     assert exact.max_abs_error < 1e-5 < 1e-4 < rounded.max_abs_error
@@ -103,7 +104,7 @@ def test_fp16_computes_in_half_and_answers_in_float32(half_graph: onnx.ModelProt
     weights = [tensor for tensor in half_graph.graph.initializer if len(tensor.dims) == 2]
     assert {tensor.data_type for tensor in weights} == {onnx.TensorProto.FLOAT16}
     assert half_graph.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-    parity = check_parity(model, half_graph, MAX_TOKENS, MAX_ABS_ERROR["fp16"])
+    parity = check_parity(model, half_graph, MAX_TOKENS, MAX_ABS_ERROR["fp16"])["logits"]
     assert 1e-5 < parity.max_abs_error < MAX_ABS_ERROR["fp16"]
     assert parity.min_cosine > 0.999
 
@@ -136,3 +137,10 @@ def test_parity_is_measured_by_the_worst_value_and_row() -> None:
     assert parity.min_cosine == pytest.approx(1 / 1.25**0.5)
     assert parity.mean_cosine == pytest.approx((1 / 1.25**0.5 + 1) / 2)
     assert parity.max_neighbour_effect == pytest.approx(0.2)
+
+
+def test_the_cosine_of_single_values_is_of_all_rows_as_one() -> None:
+    """Scores of 3 and 4, off by 1 and with another sign: row by row, cosines would be 1 and -1."""
+    wanted, found = np.array([[3.0], [4.0]]), np.array([[4.0], [-4.0]])
+    parity = compare(found, wanted, found, max_abs_error=10.0)
+    assert parity.mean_cosine == parity.min_cosine == pytest.approx(-4 / (5 * 32**0.5))

@@ -8,8 +8,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.checks.decoding import DecoderParity, measure_parity
+from export.graphs.graph import open_session
 from export.precision.rows import quantize_rows
-from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.tiny_gpt import NUM_LAYERS, tiny_gpt, tiny_graph
 
 NUM_PRODUCTS = 4 * NUM_LAYERS + 1  # attention in and out, expand, contract; the output layer
@@ -31,8 +31,7 @@ def product(weights_KN: np.ndarray, num_uses: int = 1) -> onnx.ModelProto:
 
 
 def computed(x_RK: np.ndarray, weights_KN: np.ndarray = WEIGHTS_KN) -> np.ndarray:
-    graph = quantize_rows(product(weights_KN)).SerializeToString()
-    session = OnnxSession(graph, SessionOptions())
+    session = open_session(quantize_rows(product(weights_KN)))
     (y_RN,) = session.run({"x": x_RK.astype(np.float32)}, ["y_w0"])
     return y_RN
 

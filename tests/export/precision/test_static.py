@@ -6,8 +6,8 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from export.errors import ExportError
+from export.graphs.graph import open_session
 from export.precision.static import quantize_static
-from service.runtime.session import OnnxSession, SessionOptions
 
 INPUTS, OUTPUTS = 32, 8
 OUTLIER = 40.0  # times as large as other channels
@@ -34,7 +34,7 @@ def rows_of(count: int, seed: int = 1) -> np.ndarray:
 
 
 def run(model: onnx.ModelProto, rows: np.ndarray) -> list[np.ndarray]:
-    session = OnnxSession(model.SerializeToString(), SessionOptions(num_threads=1))
+    session = open_session(model)
     return session.run({"x": rows}, [spec.name for spec in session.signature.outputs])
 
 

@@ -25,6 +25,7 @@ from tests.fakes.generation import (
     engine_on,
     request_of,
 )
+from tests.fakes.processor import BLOCKS, in_blocks
 from tests.fakes.sessions import END_ID
 from tests.fakes.tiny_gpt import (
     MAX_TOKENS,
@@ -40,7 +41,7 @@ NUM_SLOTS = 6
 CHUNK = 24  # so that some prompts go whole, and others in chunks
 TIE = 1e-4  # logits are near 2; closer than that, rounding may decide
 (BEGINNING,) = random_prompts((20,), seed=9)  # of every other prompt
-PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-weights", "int4-weights")
+PRECISIONS = ("fp32", "int8", *map(in_blocks, BLOCKS))
 
 LogitsOf = Callable[[list[int]], np.ndarray]
 
@@ -174,6 +175,21 @@ async def test_sixty_four_at_once_say_what_recomputing_says(can_reuse_prefixes: 
         check_recomputed(asked, answer)
     assert max(step.num_rows for step in observer.steps) == NUM_SLOTS
     assert (num_reused(observer.ended) > 300) == can_reuse_prefixes
+
+
+async def test_a_prompt_whose_slot_was_taken_says_what_it_says_without_reuse() -> None:
+    """Two slots, six prompts in between: 64 tokens come from the store, and the others' do not."""
+    shared, *others = random_prompts((66, 60, 60, 60, 60, 60, 60), seed=6)
+    crowd = [Asked([*ids], 8) for ids in (shared, *others, [*shared, 1], [*others[0], 2])]
+    decoder, observer = decoder_of("fp32", num_slots=2), RecordingObserver()
+    limits: dict[str, Any] = {"max_prefill_tokens": CHUNK, "max_prefix_bytes": 2**22}
+    async with engine_on(decoder, observer=observer, **limits) as engine:
+        found = [(await ask_all(engine, asked.request()))[0] for asked in crowd]
+    wanted = await alone(decoder_of("fp32", num_slots=2), crowd)
+    assert [each.num_stored_tokens for each in observer.ended] == [0] * 7 + [64, 32]
+    for asked, one, other in zip(crowd, found, wanted, strict=True):
+        check_same(asked, one.token_ids, other.token_ids, exact_logits)
+        assert np.abs(logprobs_of(one) - logprobs_of(other)).max() < 1e-5
 
 
 async def test_short_prompts_in_one_run_say_what_recomputing_says() -> None:

@@ -25,6 +25,7 @@ from service.repository.generative import LoadedDecoder
 from service.repository.loading import Openers, load_model
 from service.settings import Settings
 from tests.export.conftest import checkpoint_of, contents
+from tests.fakes.processor import in_blocks
 from tests.fakes.tiny_gpt import (
     HEAD_SIZE,
     MAX_TOKENS,
@@ -209,7 +210,7 @@ def test_perplexity_that_is_no_number_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("checkpoint", "precision"),
-    [(tiny_generator(), "int4-weights"), (tiny_llama_generator(), "int8")],
+    [in_blocks(tiny_generator(), "int4-weights"), (tiny_llama_generator(), "int8")],
 )
 def test_precision_that_costs_too_much_perplexity_is_refused(
     checkpoint: Checkpoint, precision: Precision, tmp_path: Path

@@ -156,7 +156,7 @@ def test_batches_are_padded_on_the_right() -> None:
 
 
 def _step(num_rows: int, run_s: float, interval_s: float, phase: str = "decode") -> RanStep:
-    return RanStep(phase, num_rows, num_rows, run_s, 0.0, 0, 0, 0, (), (interval_s,) * num_rows)
+    return RanStep(phase, num_rows, num_rows, run_s, 0.0, 0, 0, 0, (), (), (interval_s,) * num_rows)
 
 
 def test_the_hosts_share_is_what_a_step_takes_beside_its_run() -> None:

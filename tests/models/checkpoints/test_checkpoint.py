@@ -202,7 +202,7 @@ def test_weights_that_changed_on_the_way_are_refused_with_both_checksums(
         ({"task": "translation"}, "task is 'translation', but must be one of text-classification"),
         ({"labels": ["ham", "ham"]}, "labels is ('ham', 'ham'), but must be 2 different names"),
         ({"max_tokens": 21}, "max_tokens is 21, but must be from 1 to 20"),
-        ({"head": {"pooling": "max"}}, "pooling is 'max', but must be one of mean, cls"),
+        ({"head": {"pooling": "median"}}, "pooling is 'median', but must be one of mean, cls"),
         ({"head": {"colour": "red"}}, "wrong type"),
         ({"encoder": {}}, "must be given"),
         ({"task": "text-generation", "network": "gpt"}, "has no field 'decoder'"),

@@ -46,14 +46,30 @@ def test_both_ways_to_name_a_pooling_are_read(tmp_path: Path, pooling: dict[str,
 
 
 @pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ({"pooling_mode_max_tokens": True}, "max"),
+        ({"pooling_mode": "weightedmean"}, "weightedmean"),
+        ({"pooling_mode": ["lasttoken", "cls"]}, "last+cls"),
+        (
+            # Of older folders in one order, whatever theirs is.
+            {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True},
+            "cls+mean",
+        ),
+    ],
+)
+def test_several_poolings_are_read_in_the_order_of_their_vectors(
+    tmp_path: Path, pooling: dict[str, object], expected: str
+) -> None:
+    declare(tmp_path, ["Transformer", "Pooling"], pooling)
+    assert EmbedderFolder.read(tmp_path).pooling == expected
+
+
+@pytest.mark.parametrize(
     ("pooling", "message"),
     [
-        ({"pooling_mode_max_tokens": True}, "asks for pooling_mode_max_tokens, but only mean"),
-        (
-            {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
-            "but only mean or cls alone is supported: export it to ONNX with another tool",
-        ),
-        ({"pooling_mode": "lasttoken"}, "asks for lasttoken"),
+        ({"pooling_mode_median": True}, "asks for 'pooling_mode_median', but must be of cls, max"),
+        ({"pooling_mode": ["mean", "median"]}, "asks for 'median', but .*: export it to ONNX"),
         ({}, "asks for no pooling"),
     ],
 )
@@ -65,9 +81,45 @@ def test_another_pooling_is_refused_by_name(
         EmbedderFolder.read(tmp_path)
 
 
-def test_a_step_that_an_embedder_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
-    declare(tmp_path, ["Transformer", "Pooling", "Dense"], {"pooling_mode": "mean"})
-    with pytest.raises(CheckpointError, match="lists Transformer, Pooling, Dense, but only"):
+def test_maps_stand_between_pooling_and_normalising(tmp_path: Path) -> None:
+    steps = ["Transformer", "Pooling", "Dense", "Dropout", "Normalize"]
+    declare(tmp_path, steps, {"pooling_mode": "mean"})
+    use = EmbedderFolder.read(tmp_path)
+    assert use.normalize
+    assert use.maps == (("Dense", tmp_path / "2_Dense"), ("Dropout", tmp_path / "2_Dropout"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (["Transformer", "Pooling", "WordWeights"], "lists Transformer, Pooling, WordWeights, but"),
+        (
+            ["Transformer", "Pooling", "Normalize", "Dense"],
+            "and last optionally Normalize are supp",
+        ),
+        (["Transformer", "Dense"], "but only Transformer, Pooling, then any of Dense, LayerNorm"),
+        (
+            ["Router", "Normalize"],
+            "Router is several networks, of which a text's task chooses: exp",
+        ),
+        (["StaticEmbedding"], "StaticEmbedding is a table of vectors without attention: export it"),
+        ([], "lists nothing, but only Transformer"),
+    ],
+)
+def test_a_step_that_an_embedder_cannot_do_is_refused_by_name(
+    tmp_path: Path, steps: list[str], message: str
+) -> None:
+    declare(tmp_path, steps, {"pooling_mode": "mean"})
+    with pytest.raises(CheckpointError, match=message):
+        EmbedderFolder.read(tmp_path)
+
+
+def test_a_normalize_of_tokens_is_refused_by_name(tmp_path: Path) -> None:
+    declare(tmp_path, ["Transformer", "Pooling", "Normalize"], {"pooling_mode": "mean"})
+    (tmp_path / "2_Normalize").mkdir()
+    path = tmp_path / "2_Normalize" / "config.json"
+    path.write_text('{"module_input_name": "token_embeddings"}')
+    with pytest.raises(CheckpointError, match="module_input_name is 'token_embeddings', but only"):
         EmbedderFolder.read(tmp_path)
 
 
@@ -76,5 +128,10 @@ def test_the_longest_sequence_is_read_where_it_is_declared(tmp_path: Path) -> No
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
     assert max_sequence(tmp_path) == 256
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": "long"}')
-    with pytest.raises(CheckpointError, match="wrong type"):
+    with pytest.raises(
+        CheckpointError, match=r"bert_config\.json: max_seq_length is 'long', but must be"
+    ):
+        max_sequence(tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": -5}')
+    with pytest.raises(CheckpointError, match="max_seq_length is -5, but must be a whole number"):
         max_sequence(tmp_path)

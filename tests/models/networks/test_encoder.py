@@ -86,6 +86,8 @@ def test_a_config_survives_its_dictionary(config: EncoderConfig) -> None:
         ("activation", "swiglu", "one of gelu, gelu_tanh, relu, silu"),
         ("num_heads", 3, "a divisor of hidden_size 16"),
         ("num_layers", 0, "at least 1"),
+        ("num_layers", 10**9, "at most 1024"),
+        ("hidden_size", 10**12, "at most 100000000"),
         ("dropout", 1.0, "from 0 to 0.9"),
     ],
 )

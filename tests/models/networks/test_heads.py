@@ -6,7 +6,7 @@ from torch import Tensor
 
 from models.errors import SettingError
 from models.networks.encoder import Encoder, EncoderConfig
-from models.networks.heads import LAYERS, ClassificationHead, SequenceClassifier, TextEmbedder, pool
+from models.networks.heads import LAYERS, ClassificationHead, SequenceClassifier, TextEmbedder
 
 STATES = tuple(torch.full((1, 1, 2), float(2**layer)) for layer in range(6))  # 1, 2, 4 .. 32
 
@@ -25,14 +25,6 @@ STATES = tuple(torch.full((1, 1, 2), float(2**layer)) for layer in range(6))  # 
 def test_layer_strategies_take_the_layers_they_name(layers: str, expected: list[float]) -> None:
     """Five layers of value 2, 4, 8, 16, 32 on embeddings of value 1."""
     assert LAYERS[layers](STATES)[0, 0].tolist() == expected
-
-
-def test_mean_pooling_leaves_padding_out_and_cls_takes_the_first_token() -> None:
-    hidden = torch.tensor([[[2.0], [4.0], [100.0]]])
-    mask = torch.tensor([[1, 1, 0]])
-    assert pool(hidden, mask, "mean").item() == 3.0
-    assert pool(hidden, mask, "cls").item() == 2.0
-    assert pool(hidden, torch.zeros_like(mask), "mean").item() == 0.0
 
 
 @pytest.mark.parametrize("layers", LAYERS)
@@ -62,8 +54,8 @@ def test_a_classifier_gives_one_logit_per_label(config: EncoderConfig) -> None:
 
 def test_a_wrong_choice_names_the_field_the_value_and_the_choices(config: EncoderConfig) -> None:
     encoder = Encoder(config)
-    with pytest.raises(SettingError, match="pooling is 'max', but must be one of mean, cls"):
-        TextEmbedder(encoder, pooling="max")
+    with pytest.raises(SettingError, match="pooling is 'median', but must be one of mean, cls"):
+        TextEmbedder(encoder, pooling="median")
     with pytest.raises(SettingError, match="layers is 'middle', but must be one of first, last"):
         TextEmbedder(encoder, layers="middle")
     with pytest.raises(SettingError, match="activation is 'mish', but must be one of tanh, gelu"):

@@ -20,6 +20,7 @@ from models.networks.masked import MaskedLanguageModel
 from models.recipes.finetune import classifier_from
 from tests.models.checkpoints.test_huggingface import (
     BERT_SIZES,
+    DISENTANGLED,
     DISTILBERT_SIZES,
     NO_SPECIAL_TOKENS,
     WINDOWS,
@@ -44,6 +45,29 @@ MODELS: dict[str, tuple[Any, str]] = {
     "modernbert": (
         transformers.ModernBertForMaskedLM(
             transformers.ModernBertConfig(**BERT_SIZES, **NO_SPECIAL_TOKENS, **WINDOWS)
+        ),
+        "[MASK]",
+    ),
+    "electra": (
+        transformers.ElectraForMaskedLM(
+            transformers.ElectraConfig(**BERT_SIZES, embedding_size=16)
+        ),
+        "[MASK]",
+    ),
+    "albert": (
+        transformers.AlbertForMaskedLM(transformers.AlbertConfig(**BERT_SIZES, embedding_size=16)),
+        "[MASK]",
+    ),
+    "mpnet": (transformers.MPNetForMaskedLM(transformers.MPNetConfig(**BERT_SIZES)), "<mask>"),
+    "deberta-v2": (
+        transformers.DebertaV2ForMaskedLM(
+            transformers.DebertaV2Config(**BERT_SIZES, **DISENTANGLED)
+        ),
+        "[MASK]",
+    ),
+    "deberta-v3": (
+        transformers.DebertaV2ForMaskedLM(
+            transformers.DebertaV2Config(**BERT_SIZES, **DISENTANGLED, legacy=False)
         ),
         "[MASK]",
     ),

@@ -11,11 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer
 from torch.nn import functional as F
 from typer.testing import Result
 
+from export.checks.parity import GraphRunner, pad
+from export.graphs.graph import trace
 from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from models.checkpoints.families import FAMILIES
 from models.data.corpus import Corpus, TextFile
 from models.data.masking import UNCHOSEN, Batch, MaskedPairs
 from models.data.sentence_pairs import (
@@ -27,11 +31,14 @@ from models.data.sentence_pairs import (
     shortened,
 )
 from models.data.word_pieces import SPECIAL, SpecialTokens, train_word_pieces
-from models.errors import CheckpointError, DatasetError
+from models.errors import CheckpointError, DatasetError, SettingError
+from models.networks.heads import SequenceClassifier
 from models.networks.masked import MaskedLanguageModel
 from models.recipes.bert import PRESETS, PRETRAINING, config_of, masked_language, outcome_of
 from models.recipes.bert_settings import SIZES, BertSettings
+from models.recipes.finetune import classifier_from
 from models.recipes.pretrain import pretrain
+from tests.models.checkpoints.test_huggingface import BERT_SIZES, NO_SPECIAL_TOKENS, WINDOWS
 
 PAD, UNKNOWN, FIRST, SEPARATOR, MASK = range(5)
 SETTINGS = BertSettings(
@@ -314,6 +321,38 @@ def test_sizes_are_those_published_with_single_replacements(pieces: Tokenizer) -
     assert other.intermediate_size == 128
 
 
+def test_the_form_of_modernbert_is_that_of_transformers(pieces: Tokenizer) -> None:
+    """Of base, as it is published; the longest text is BERT's, as no longer ones are learnt."""
+    published = FAMILIES["modernbert"]
+    values = {**published.defaults, "vocab_size": pieces.get_vocab_size(), "pad_token_id": 0}
+    expected = published.config({**values, "max_position_embeddings": 512})
+    config = config_of(BertSettings(size="base", form="modernbert"), pieces)
+    assert config == expected
+    large = config_of(BertSettings(size="large", form="modernbert"), pieces)
+    assert (large.num_layers, large.intermediate_size, large.num_heads) == (28, 2_624, 16)
+    short = config_of(BertSettings(form="modernbert"), pieces)
+    assert (short.intermediate_size, short.windows, short.max_positions) == (352, (0, 0), 64)
+
+
+def test_modernberts_form_learns_is_fine_tuned_and_exported(
+    corpus: Corpus, pieces: Tokenizer, tmp_path: Path
+) -> None:
+    """Texts of up to 72 tokens, so that windows of 64 to each side leave some out."""
+    settings = replace(SETTINGS, form="modernbert", context=72, steps=12)
+    trained = pretrain(PRETRAINING, corpus, pieces, settings)
+    first, *_, last = trained.progress.measurements
+    assert last.figures["masked_perplexity"] < first.figures["masked_perplexity"]
+    save_checkpoint(trained.checkpoint, tmp_path / "own")
+    model, _ = classifier_from(load_checkpoint(tmp_path / "own"), ("ham", "spam"))
+    assert isinstance(model, SequenceClassifier)
+    assert model.config.windows == (0, 64)
+    rows = [[2, *range(5, 74), 3], [2, 9, 3]]
+    run = GraphRunner(trace(model.eval(), "Attention"))
+    with torch.inference_mode():
+        expected = [model(torch.tensor([row]), torch.ones(1, len(row))).numpy() for row in rows]
+    np.testing.assert_allclose(run(pad(rows, 0)), np.concatenate(expected), rtol=0, atol=1e-4)
+
+
 def test_word_pieces_are_the_same_each_time_and_compose_words() -> None:
     texts = [f"walking talker {letter}x and words, Naïve" for letter in "abcdefghij"]
     first, second = (train_word_pieces(texts, 90) for _ in range(2))
@@ -395,13 +434,34 @@ def test_training_goes_on_from_a_checkpoint(
         torch.testing.assert_close(gone_on.model.state_dict()[name], weight, atol=1e-6, rtol=0)
 
 
+def test_training_goes_on_from_an_imported_modernbert(
+    corpus: Corpus, pieces: Tokenizer, tmp_path: Path
+) -> None:
+    """With windows and ropes as they were, on pairs shorter than the 64 tokens that it reads."""
+    torch.manual_seed(2)
+    sizes = {**BERT_SIZES, **NO_SPECIAL_TOKENS, **WINDOWS, "vocab_size": pieces.get_vocab_size()}
+    config = transformers.ModernBertConfig(**sizes | {"max_position_embeddings": 64})
+    transformers.ModernBertForMaskedLM(config).save_pretrained(tmp_path)
+    pieces.save(str(tmp_path / "tokenizer.json"))
+    start = load_checkpoint(tmp_path)
+    settings = replace(SETTINGS, num_layers=None, hidden_size=None, num_heads=None, steps=12)
+    trained = pretrain(PRETRAINING, corpus, pieces, settings, start=start)
+    assert trained.objective.tokens_per_window == 24
+    assert trained.checkpoint.config == start.config
+    assert (start.config.windows, start.config.max_positions) == ((0, 4, 0), 64)
+    first, *_, last = trained.progress.measurements
+    assert last.figures["masked_perplexity"] < first.figures["masked_perplexity"]
+    with pytest.raises(SettingError, match="context is 65, but must be at most what the"):
+        pretrain(PRETRAINING, corpus, pieces, replace(settings, context=65), start=start)
+
+
 def test_the_command_goes_on_and_refuses_what_the_checkpoint_decides(
     run: Callable[..., Result], trained: Path, tmp_path: Path, gpt_checkpoint: Checkpoint
 ) -> None:
     text = tmp_path / "mats.txt"
     text.write_text("\f".join(DOCUMENTS))
     command = ("pretrain", "bert", "--corpus", text, "--steps", "2", "--batch-size", "4")
-    on = (*command, "--from", trained, "--output", tmp_path / "second")
+    on = (*command, "--from", trained, "--output", tmp_path / "second", "--context", "20")
     result = run(*on)
     assert result.exit_code == 0, result.output
     assert load_checkpoint(tmp_path / "second").config == load_checkpoint(trained).config

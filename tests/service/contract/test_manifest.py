@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from service.contract.embedder_use import EmbedderUse
 from service.contract.manifest import Example, Manifest
 from service.errors import LoadError
 from tests.fakes.sessions import classifier_manifest, embedder_manifest, raw_manifest
@@ -14,12 +15,35 @@ from tests.fakes.sessions import classifier_manifest, embedder_manifest, raw_man
     "manifest",
     [
         classifier_manifest(fused={"MultiHeadAttention": 12}, accuracy={"held out": 0.98}),
+        classifier_manifest(score_function="sigmoid"),
         embedder_manifest(parity={"logits": 3e-6}, versions={"torch": "2.13.0"}),
+        embedder_manifest(
+            embedder=EmbedderUse(
+                {"query": "q: "}, "query", (3,), True, "dot", {"1": "AAAAAAAAgD8="}
+            )
+        ),
         embedder_manifest(examples=(Example("one"), Example("two", "pair"), Example("?", "", "c"))),
     ],
 )
 def test_a_manifest_survives_its_file(manifest: Manifest) -> None:
     assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+@pytest.mark.parametrize(
+    ("task", "stated", "expected"),
+    [
+        ("text-classification", "", "softmax"),
+        ("text-classification", "sigmoid", "sigmoid"),
+        ("pair-scoring", "", "sigmoid"),
+        ("pair-scoring", "identity", "identity"),
+        ("fill-mask", "", ""),
+    ],
+)
+def test_scores_are_made_as_the_manifest_says_or_as_its_task_does(
+    task: str, stated: str, expected: str
+) -> None:
+    manifest = Manifest.from_json(raw_manifest(task=task, score_function=stated))
+    assert manifest.scores_by == expected
 
 
 def test_equal_manifests_have_the_same_bytes() -> None:
@@ -43,6 +67,20 @@ def test_equal_manifests_have_the_same_bytes() -> None:
         ({"format": None}, "format is None, this server reads 1"),
         ({"colour": "red"}, "unexpected keyword argument 'colour'"),
         ({"labels": 3}, "'int' object is not iterable"),
+        (
+            {"score_function": "relu"},
+            "score_function is 'relu', expected none or softmax or sigmoid",
+        ),
+        ({"score_function": ["softmax"]}, "score_function is ['softmax'], expected none or"),
+        ({"score_function": 0}, "score_function is 0, expected none or"),
+        (
+            {"task": "pair-scoring", "score_function": "softmax"},
+            "score_function is 'softmax', expected none or sigmoid or identity for pair-scoring",
+        ),
+        (
+            {"task": "fill-mask", "score_function": "sigmoid"},
+            "score_function is 'sigmoid', expected none for fill-mask",
+        ),
         ({"examples": [{"text": 3}]}, "examples.text is 3, expected a text"),
         ({"examples": [{"text": ""}]}, "examples.text is empty"),
         ({"examples": [{"text": "a", "image": "?"}]}, "examples.image is no base64"),
@@ -51,6 +89,16 @@ def test_equal_manifests_have_the_same_bytes() -> None:
             "examples.image has 16386 bytes, expected at most 16384",
         ),
         ({"examples": [{"words": "a"}]}, "unexpected keyword argument 'words'"),
+        ({"embedder": {"prompts": {"query": 3}}}, "embedder.prompts is no object of at most 1024"),
+        ({"embedder": {"prompts": {"q": "a" * 4_097}}}, "embedder.prompts.q has 4097 characters"),
+        ({"embedder": {"default_prompt": "q"}}, "embedder.default_prompt is 'q', expected one of"),
+        ({"embedder": {"dimensions": [0]}}, "embedder.dimensions is (0,), expected whole numbers"),
+        ({"embedder": {"dimensions": [9]}}, "embedder.dimensions is (9,), expected less than"),
+        ({"embedder": {"similarity": "near"}}, "embedder.similarity is 'near', expected one of"),
+        ({"embedder": {"ranges": {"4": "?"}}}, "embedder.ranges.4 is not float32 [2, 4] in base64"),
+        ({"embedder": {"ranges": {"1": "AACAPwAAAAA="}}}, "ranges.1 has a least above a greatest"),
+        ({"embedder": {"ranges": {"4": 3}}}, "embedder.ranges is no object of texts"),
+        ({"embedder": {"colour": "red"}}, "unexpected keyword argument 'colour'"),
     ],
 )
 def test_what_a_manifest_cannot_say_is_refused_by_name(changes: dict[str, Any], text: str) -> None:

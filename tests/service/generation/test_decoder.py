@@ -321,18 +321,18 @@ def test_bindings_are_bounded_and_right_after_eviction() -> None:
     run(decoder, 0, [[3, 1]], [0])
     assert [key[:2] for key in decoder._bound] == ranges[-MAX_BINDINGS:], "prompts are bound once"
     check(run(decoder, 0, [[4]], [2]), [[3, 1, 4]])
-    assert list(decoder._bound)[-2:] == [(*ranges[-1], 1), (0, 1, 1)]
+    assert list(decoder._bound)[-2:] == [(*ranges[-1], 1, False), (0, 1, 1, False)]
     assert len(decoder._bound) == MAX_BINDINGS
 
 
 def test_range_that_was_bound_is_not_bound_again(decoder: OnnxDecoder) -> None:
     """And its use makes it the last to go."""
     run(decoder, 0, [[1]], [0])
-    bound = decoder._bound[0, 1, 1]
+    bound = decoder._bound[0, 1, 1, False]
     run(decoder, 1, [[1]], [0])
     check(run(decoder, 0, [[2]], [1]), [[1, 2]])
-    assert decoder._bound[0, 1, 1] is bound
-    assert list(decoder._bound) == [(1, 1, 1), (0, 1, 1)]
+    assert decoder._bound[0, 1, 1, False] is bound
+    assert list(decoder._bound) == [(1, 1, 1, False), (0, 1, 1, False)]
 
 
 # --- how many slots -------------------------------------------------------------------------------
@@ -371,6 +371,15 @@ def test_threads_of_a_decoder_poll_within_a_run(path: Path) -> None:
     options = decoder._session._session.get_session_options()
     assert options.get_session_config_entry("session.intra_op.spin_duration_us") == str(SPIN_US)
     assert options.get_session_config_entry("session.force_spinning_stop") == "1"
+
+
+def test_a_longer_time_of_polling_holds_for_decoders_too(path: Path) -> None:
+    limits = CacheLimits(MAX_TOKENS, 3, 8 * SLOT_BYTES)
+    for spin_us, expected in ((SPIN_US - 1, SPIN_US), (SPIN_US + 1, SPIN_US + 1)):
+        decoder = open_decoder(path, replace(OPTIONS, spin_us=spin_us), limits)
+        options = decoder._session._session.get_session_options()
+        entry = options.get_session_config_entry("session.intra_op.spin_duration_us")
+        assert entry == str(expected)
 
 
 def test_memory_for_no_slot_is_refused_with_both_numbers(path: Path) -> None:

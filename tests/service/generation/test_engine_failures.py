@@ -48,8 +48,9 @@ class FailingDecoder(FakeDecoder):
         rows: Sequence[np.ndarray],
         num_past: Sequence[int],
         num_logits: int = 1,
+        places: Sequence[int] = (),
     ) -> np.ndarray:
-        logits = super().run(first_slot, rows, num_past, num_logits)
+        logits = super().run(first_slot, rows, num_past, num_logits, places)
         is_bad = [BAD in row for row in rows]
         if any(is_bad) and not self.gives_nan:
             raise ValueError("no !")

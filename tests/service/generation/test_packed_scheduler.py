@@ -30,13 +30,12 @@ class Machine:
         )
         self.num_arrived = 0
 
-    def add(self, *prompts: list[int], max_tokens: int = 8) -> list[Sequence]:
+    def add(self, *prompts: list[int], max_tokens: int = 8, namespace: str = "") -> list[Sequence]:
         added = []
         for prompt in prompts:
             self.num_arrived += 1
-            added.append(
-                sequence_of(prompt, max_tokens=max_tokens, queued_s=float(self.num_arrived))
-            )
+            request = {"max_tokens": max_tokens, "namespace": namespace}
+            added.append(sequence_of(prompt, queued_s=float(self.num_arrived), **request))
             self.scheduler.add(added[-1])
         return added
 
@@ -96,6 +95,16 @@ def test_a_prompt_like_an_ended_one_shares_its_full_blocks() -> None:
     assert machine.step() == {longer: 1, exact: 4}
     assert machine.cache.blocks(exact)[0] == machine.cache.blocks(longer)[0]
     assert not machine.copies
+
+
+def test_prompts_of_other_namespaces_share_no_block_and_do_not_wait() -> None:
+    machine = Machine(max_prefill_tokens=40)
+    machine.serve(letters(10))
+    (blue,) = machine.add([*letters(10), 70], namespace="blue")
+    (red,) = machine.add([*letters(10), 80], namespace="red")
+    assert machine.step() == {blue: 11, red: 11}
+    (again,) = machine.add([*letters(10), 90], namespace="red")
+    assert machine.step() == {blue: 1, red: 1, again: 3}
 
 
 def test_a_block_is_the_same_only_after_the_same_beginning() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.contract.grammar import KINDS
 from service.errors import InvalidArgument
 from service.generation.params import MAX_TEXT_CHARACTERS, RANGES, SamplingParams
 
@@ -35,7 +36,7 @@ NUMBERS: list[
     ("length_penalty", 0.0, 10.0, [-0.1, 10.5], "0 to 10"),
 ]
 BAD = [(name, value, shown) for name, _, _, values, shown in NUMBERS for value in values]
-FIELDS = [params_field.name for params_field in fields(SamplingParams)]
+FIELDS = [each.name for each in fields(SamplingParams) if each.name != "grammar"] + [*KINDS]
 
 
 def make(**values: Any) -> SamplingParams:
@@ -295,10 +296,10 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
         ('{"temperature": %s}' % ("9" * 4_000), "temperature is a whole number of 13288 bits"),
         ('{"top_k": %s}' % ("9" * 5_000), "sampling_parameters is not JSON: Exceeds the limit"),
         ('{"top_k": "%s"}' % ("9" * 5_000), f"top_k is '{'9' * 64}'..., expected a whole number"),
-        ("[" * 60_000, "sampling_parameters is nested 60000 deep, expected at most 16"),
-        (nested(30_000), "sampling_parameters is nested 30001 deep, expected at most 16"),
-        (nested(16), "sampling_parameters is nested 17 deep, expected at most 16"),
-        (nested(15), "n is a list, expected a whole number, 1 to 64"),
+        ("[" * 60_000, "sampling_parameters is nested 60000 deep, expected at most 100"),
+        (nested(30_000), "sampling_parameters is nested 30001 deep, expected at most 100"),
+        (nested(100), "sampling_parameters is nested 101 deep, expected at most 100"),
+        (nested(99), "n is a list, expected a whole number, 1 to 64"),
         ('{"stop": "[[[[[[[[[[[[[[[[[[[[\\"[[[[[[[["', "sampling_parameters is not JSON: "),
         ('\\"' * 30_000, "sampling_parameters is not JSON: "),
         ('{"stop": {"a": 1}}', "stop is an object, expected a list of strings"),

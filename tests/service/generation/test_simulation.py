@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from service.generation.prefix_store import PIECE_TOKENS
 from service.generation.sampling import logprobs_of
 from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
@@ -24,6 +25,7 @@ NUM_EVENTS = 120
 CONTEXT = 96  # tokens: prompts of up to 76, outputs of up to 20
 MAX_OUTPUT = 20
 SCORES = (None, None, None, None, 0, 2)  # `prompt_logprobs` of requests
+NAMESPACES = ("", "", "", "blue")
 # What prompts begin with, besides nothing.
 BEGINNINGS = (
     b"",
@@ -59,6 +61,7 @@ class Simulation:
             can_reuse_prefixes=self.can_reuse_prefixes,
             max_candidates=int(pick(2, 30)),
             max_scored_tokens=int(pick(2, 9)),
+            max_prefix_bytes=PIECE_TOKENS * int(pick(0, 12)),  # a token is a byte
         )
         self.steps = Steps(int(pick(1, 9)), CONTEXT, self.limits)
 
@@ -93,6 +96,7 @@ class Simulation:
             priority=int(self.random.choice([0, 0, 1, 3])),
             stop_token_ids=tuple(self.random.choice(LETTER_IDS, size=pick(0, 3)).tolist()),
             prompt_logprobs=SCORES[pick(len(SCORES))],
+            namespace=NAMESPACES[pick(len(NAMESPACES))],
         )
         samples = samples_of(request, int(self.random.choice([1, 1, 1, 2, 5])), self.now_s)
         self.admitted += samples
@@ -232,6 +236,8 @@ def test_the_simulation_meets_what_it_is_about() -> None:
         met["expired"] += simulation.num_expired
         met["scored"] += sum(len(s.prompt_logprobs) > 8 for s in simulation.admitted)
         met["reused"] += sum(s.num_reused_tokens > 0 for s in simulation.admitted)
+        met["stored"] += sum(s.num_stored_tokens > 0 for s in simulation.admitted)
+        met["given up"] += simulation.steps.cache.num_evictions
         met["moved"] += simulation.steps.cache.num_moved_rows
         met["full"] += max(len(step.sequences) for step in simulation.steps.steps) > 3
         for sequence in simulation.admitted:
@@ -246,6 +252,8 @@ def test_the_simulation_meets_what_it_is_about() -> None:
         "admitted": 1_000,
         "expired": 20,
         "reused": 200,
+        "stored": 20,
+        "given up": 40,
         "moved": 500,
         "full": 10,
     }

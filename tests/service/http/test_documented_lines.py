@@ -15,6 +15,7 @@ import pytest
 
 from tests.fakes.chats import write_chat_model
 from tests.fakes.http import port_of
+from tests.fakes.retrieval import three_manifest, three_session
 from tests.fakes.serving import Served, serving
 from tests.fakes.sessions import (
     FakeSessions,
@@ -39,12 +40,14 @@ HOST = "localhost:8000"
 async def documented_models(repository: Path, **settings: Any) -> AsyncIterator[Served]:
     write_model(repository, "spam", classifier_manifest())
     write_model(repository, "minilm", embedder_manifest(pooling="mean, normalised"))
+    write_model(repository, "m3", three_manifest())
     write_model(repository, "gpt", generator_manifest())
     write_fill_mask(repository, "bert")
     write_chat_model(repository, "NAME")
     sessions = FakeSessions(
         spam=lambda: text_session("logits", 3),
         minilm=lambda: text_session("embedding", 4),
+        m3=three_session,
         bert=mask_session,
     )
     async with serving(repository, sessions, **settings) as running:

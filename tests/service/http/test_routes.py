@@ -69,6 +69,9 @@ def test_what_leads_nowhere_is_not_found(path: str) -> None:
         ("/completions", ", expected '/v1/completions'"),
         ("/models/a/", ", expected '/v1/models/a'"),
         ("/v1/v1/completions", ", expected '/v1/completions'"),
+        ("/v1/responses", ", expected '/v1/chat/completions'"),
+        ("/v1/responses/resp_1", ", expected '/v1/chat/completions'"),
+        ("/responses", ""),
         ("/v1/nothing", ""),
         ("/nothing", ""),
         ("/v1/v1", ""),
@@ -76,7 +79,8 @@ def test_what_leads_nowhere_is_not_found(path: str) -> None:
     ],
 )
 def test_a_path_without_v1_or_with_it_twice_is_told_the_one_to_take(path: str, hint: str) -> None:
-    router = _router("POST /v1/completions", "GET /v1/models/{model}", "GET /v2")
+    chat = "POST /v1/chat/completions"
+    router = _router(chat, "POST /v1/completions", "GET /v1/models/{model}", "GET /v2")
     with pytest.raises(HttpError) as caught:
         router.find("POST", path)
     assert str(caught.value) == f"there is nothing at '{path}'{hint}"

@@ -11,9 +11,16 @@ from service.contract.precision import MAX_DRAFT_TOKENS
 from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import LoadError
 from service.generation.scheduler import SchedulerLimits
-from service.repository.limits import PATIENCE, batch_limits, scheduler_limits, with_cost
+from service.repository.limits import (
+    PATIENCE,
+    batch_limits,
+    scheduler_limits,
+    with_cost,
+    with_terms,
+)
 from service.runtime.cost import CostCurve
 from service.settings import Settings
+from tests.fakes.sessions import embedder_manifest
 
 
 def test_a_model_s_bounds_come_before_the_server_s() -> None:
@@ -55,6 +62,17 @@ def test_a_model_s_bounds_come_before_the_server_s() -> None:
 
 def test_the_defaults_of_the_settings_are_those_of_the_records() -> None:
     assert batch_limits(parse_config("max_batch_size: 64", "m"), Settings()) == BatchLimits()
+
+
+def test_a_batch_of_term_weights_has_so_many_tokens_that_its_logits_are_bounded() -> None:
+    """2^27 logits are 4,397 tokens of 30,522 words; a text of more tokens is let through."""
+    limits = BatchLimits(max_tokens=16_384)
+    for max_tokens, expected in ((512, 4_397), (8_192, 8_192)):
+        terms = embedder_manifest(
+            embedding_size=0, sparse_size=30_522, sparse_rows="text", max_tokens=max_tokens
+        )
+        assert with_terms(limits, terms).max_tokens == expected
+    assert with_terms(limits, embedder_manifest()) == with_terms(limits, None) == limits
 
 
 def test_levels_have_their_own_policies_and_others_the_default() -> None:
@@ -139,6 +157,7 @@ def test_a_generative_model_s_bounds_come_before_the_server_s(is_reusing: bool) 
         max_draft_tokens=14,
         priority_step_s=1.5,
         prefix_reuse=is_reusing,
+        prefix_cache_bytes=15,
     )
     config = parse_config("", "m")
     assert scheduler_limits(config, settings) == SchedulerLimits(
@@ -148,13 +167,19 @@ def test_a_generative_model_s_bounds_come_before_the_server_s(is_reusing: bool) 
         priority_step_s=1.5,
         can_reuse_prefixes=is_reusing,
         max_draft_tokens=14,
+        max_prefix_bytes=15,
     )
     text = parameters(
-        max_running_sequences=1, max_prefill_tokens=2, batch_overhead_tokens=3, max_draft_tokens=4
+        max_running_sequences=1,
+        max_prefill_tokens=2,
+        batch_overhead_tokens=3,
+        max_draft_tokens=4,
+        prefix_cache_bytes=5,
     )
     found = scheduler_limits(parse_config(text, "m"), settings)
     assert (found.max_running, found.max_prefill_tokens) == (1, 2)
     assert (found.overhead_tokens, found.max_draft_tokens) == (3, 4)
+    assert found.max_prefix_bytes == 5
 
 
 def test_a_draft_is_no_longer_than_the_server_can_check() -> None:

@@ -60,6 +60,14 @@ def test_auto_takes_cuda_where_a_graph_is_for_it(tmp_path: Path) -> None:
     )
 
 
+def test_threads_poll_within_a_run_on_a_cpu_for_as_long_as_the_setting_says(tmp_path: Path) -> None:
+    """They do not by default."""
+    manifest = classifier_manifest()
+    assert opened(tmp_path / "default", manifest, machine=without_cuda)[0].spin_us == 0
+    assert opened(tmp_path / "set", manifest, machine=without_cuda, spin_us=7)[0].spin_us == 7
+    assert opened(tmp_path / "cuda", manifest)[0].spin_us == 0
+
+
 def test_auto_takes_the_cpu_for_a_model_whose_graphs_are_all_for_it(tmp_path: Path) -> None:
     """And where the requested precision has none for CUDA; `cuda` refuses both, with the export."""
     for name, manifest, settings in (

@@ -287,7 +287,7 @@ MIX = pb.LAYERS_MIX
         ),
         ("Similarity", {"others": ["a"] * 3}, "texts and others has 6 elements, expected 1 to 5"),
         ("Similarity", {"others": [LONG]}, "text 3 has 22 tokens"),
-        ("Similarity", {"measure": 4}, "SimilarityMeasure is 4, expected 0 to 3"),
+        ("Similarity", {"measure": 6}, "SimilarityMeasure is 6, expected 0 to 5"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused_by_name(

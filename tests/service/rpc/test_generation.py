@@ -14,6 +14,7 @@ from attendant.v1 import generation_pb2_grpc
 from attendant.v1 import text_pb2 as text_pb
 from grpc import StatusCode
 
+from service.contract.grammar import KINDS
 from service.generation.params import SamplingParams
 from service.generation.sampling import logprobs_of
 from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
@@ -206,8 +207,11 @@ async def test_every_parameter_reaches_the_sampler(served: Served) -> None:
 
 
 async def test_the_message_has_a_field_for_every_parameter() -> None:
+    """A grammar's kinds stand for the one of the record."""
     names = [field.name for field in pb.SamplingParams.DESCRIPTOR.fields]
-    assert names == [field.name for field in fields(SamplingParams)]
+    assert names == [each.name for each in fields(SamplingParams) if each.name != "grammar"] + [
+        *KINDS
+    ]
 
 
 async def test_an_unset_parameter_is_the_record_s_default(served: Served) -> None:
@@ -325,6 +329,7 @@ async def test_a_generative_model_shows_its_tokens_and_its_manifest(served: Serv
         eos_token_ids=[END_ID],
         examples=[text_pb.Example(text="once upon a time")],
         vocabulary_size=END_ID + 1,
+        grammar_kinds=["json_schema", "regex", "choice", "lark"],
     )
 
 

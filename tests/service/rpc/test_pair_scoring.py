@@ -2,15 +2,16 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from attendant.v1 import text_pb2
 from grpc import StatusCode
 
-from service.serving.tasks.pair_scoring import _scores
+from service.serving.tasks.task import sigmoid
 from tests.fakes.command_line import run
-from tests.fakes.every_task import call, every_task
+from tests.fakes.every_task import LONG, MAX_TEXTS, call, every_task
 from tests.fakes.serving import Served, inference, refusal
 from tests.fakes.sessions import LAST_ID, text_values, token_ids
 
@@ -54,11 +55,88 @@ async def test_scores_are_a_tensor_in_the_inference_protocol(served: Served) -> 
 
 async def test_scores_of_any_logit_are_numbers_from_0_to_1() -> None:
     logits = np.array([[-1e4], [-1.0], [0.0], [1.0], [1e4]], np.float32)
-    scores = _scores(logits)
+    scores = sigmoid(logits)
     assert scores.dtype == np.float32
     assert scores[:, 0].tolist() == pytest.approx(
         [0, 1 / (1 + math.e), 0.5, math.e / (1 + math.e), 1]
     )
+
+
+def logit(text: str) -> float:
+    share = expected(text)
+    return math.log(share / (1 - share))
+
+
+async def test_raw_scores_are_the_logits_of_which_scores_are_the_sigmoid(served: Served) -> None:
+    for is_raw, of in ((None, expected), (False, expected), (True, logit)):
+        request = text_pb2.ScorePairsRequest(
+            model="match", texts=[QUERY] * len(TEXTS), text_pairs=TEXTS, raw_scores=is_raw
+        )
+        found = await served.text.ScorePairs(request)
+        scores = [result.score for result in found.results]
+        assert scores == pytest.approx([of(text) for text in TEXTS], abs=1e-5)
+        found = await call(served, "Rerank", query=QUERY, documents=TEXTS, raw_scores=is_raw)
+        ranked = {result.index: result.score for result in found.results}
+        assert [ranked[index] for index in range(len(TEXTS))] == scores
+
+
+async def test_documents_come_best_first_with_their_places(served: Served) -> None:
+    found = await call(served, "Rerank", query=QUERY, documents=TEXTS)
+    order = sorted(range(len(TEXTS)), key=lambda index: -expected(TEXTS[index]))
+    assert [result.index for result in found.results] == order
+    assert [result.num_tokens for result in found.results] == [[5, 6, 5, 4][i] for i in order]
+    assert found.num_tokens == 20
+    (batch,) = served.sessions["match"].batches
+    assert len(batch["input_ids"]) == len(TEXTS), "documents share a batch"
+    for top_n in (1, 2, 9):
+        best = await call(served, "Rerank", query=QUERY, documents=TEXTS, top_n=top_n)
+        assert [result.index for result in best.results] == order[:top_n]
+        assert best.num_tokens == 20
+
+
+async def test_documents_of_one_score_keep_their_order(served: Served) -> None:
+    """A logit of 30 and one of 40 have the same sigmoid in float32, and an order of their own."""
+    session = served.sessions["match"]
+    good = session.compute
+    session.compute = lambda _: {
+        "logits": np.array([[30], [40], [-1], [30], [-1]], np.float32),
+    }
+    found = await call(served, "Rerank", documents=["a"] * 5)
+    session.compute = good
+    assert [result.index for result in found.results] == [1, 0, 3, 2, 4]
+    assert {result.score for result in found.results[:3]} == {1.0}
+
+
+async def test_a_long_document_is_refused_by_its_place_or_cut_and_a_query_never_is(
+    served: Served,
+) -> None:
+    asked: dict[str, Any] = {"query": QUERY, "documents": ["a", LONG]}
+    code, text = await refusal(call(served, "Rerank", **asked))
+    assert code is StatusCode.INVALID_ARGUMENT
+    assert text == (
+        "documents[1] with its query has 34 tokens, the model takes at most 20: shorten it, "
+        "or ask for truncation"
+    )
+    found = await call(served, "Rerank", **asked, truncate=True)
+    assert {r.index: (r.num_tokens, r.is_truncated) for r in found.results} == {
+        0: (5, False),
+        1: (20, True),
+    }
+    found = await call(served, "Rerank", **asked, truncate=True, max_document_tokens=3)
+    assert {r.index: (r.num_tokens, r.is_truncated) for r in found.results}[1] == (7, True)
+    for truncate in (False, True):
+        asked = {"query": LONG, "documents": ["a"], "truncate": truncate}
+        assert await refusal(call(served, "Rerank", **asked)) == (
+            StatusCode.INVALID_ARGUMENT,
+            "query has 30 tokens, the model takes at most 16 and a document: shorten it",
+        )
+
+
+@pytest.mark.parametrize("count", [0, MAX_TEXTS + 1])
+async def test_the_number_of_documents_is_bounded(served: Served, count: int) -> None:
+    text = f"documents has {count} elements, expected 1 to {MAX_TEXTS}"
+    found = await refusal(call(served, "Rerank", documents=["a"] * count))
+    assert found == (StatusCode.INVALID_ARGUMENT, text)
 
 
 async def test_the_command_shows_the_best_match_first(served: Served) -> None:

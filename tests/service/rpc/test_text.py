@@ -166,6 +166,7 @@ async def test_every_served_model_is_listed_with_what_its_manifest_says(served: 
         precision="fp32",
         max_tokens=12,
         labels=LABELS,
+        score_function="softmax",
         example=classifier_manifest().example,
         examples=[pb.Example(text=classifier_manifest().example)],  # it has no others
         max_batch_size=64,

@@ -32,6 +32,7 @@ OTHERS = {
     "Embed": ("spam", "model 'spam' does text-classification, it cannot embed"),
     "Similarity": ("deep", "model 'deep' does features, it cannot embed"),
     "ScorePairs": ("spam", "model 'spam' does text-classification, it cannot score pairs"),
+    "Rerank": ("spam", "model 'spam' does text-classification, it cannot score pairs"),
     "FillMask": ("spam", "model 'spam' does text-classification, it cannot fill masks"),
     "ClassifyTokens": ("asks", "model 'asks' does question-answering, it cannot classify tokens"),
     "Answer": ("tags", "model 'tags' does token-classification, it cannot answer questions"),
@@ -253,6 +254,7 @@ async def test_answered_and_refused_requests_are_counted(served: Served, method:
         "ClassifyImage": {"images": [b"a text"]},
         "AttendImage": {"image": b"a text"},
         "Answer": {"question": ""},
+        "Rerank": {"documents": [LONG]},
         "Attend": {"text": LONG},
     }
     await refusal(call(served, method, **wrong.get(method, {"texts": [LONG]})))

@@ -232,6 +232,28 @@ def test_threads_that_poll_within_a_run_sleep_after_it(negating: Path) -> None:
     assert found == ["1", "70", "1"]
 
 
+def test_threads_that_never_poll_sleep(negating: Path) -> None:
+    session = OnnxSession(negating, SessionOptions(num_threads=2, spin_us=0))
+    options = session._session.get_session_options()
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_between_runs_threads_that_poll_within_them_take_no_processor_time(tmp_path: Path) -> None:
+    """Three threads that may poll for 0.2 s beside the caller, and a rest of 0.3 s after each run.
+
+    They would take 0.1 to 0.6 s of processor time if they polled on, depending on what else the
+    machine does; all of this process takes less than 0.02 s.
+    """
+    path = tmp_path / "exponents.onnx"
+    write_graph(path, "Exp", (TensorProto.FLOAT, TensorProto.FLOAT), (("n",), ("n",)))
+    session = OnnxSession(path, SessionOptions(num_threads=4, spin_us=200_000))
+    for _ in range(2):
+        session.run({"x": np.zeros(1_000_000, np.float32)}, ["y"])
+        began_s = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - began_s < 0.02
+
+
 def test_a_device_that_is_not_there_is_refused_and_auto_takes_what_is() -> None:
     assert choose_device("cpu") == "cpu"
     if not cuda_obstacle():

@@ -98,7 +98,7 @@ async def test_an_output_is_a_translation(served: Served) -> None:
 async def test_refusals_are_its_errors(served: Served) -> None:
     with pytest.raises(hub.errors.BadRequestError, match="function_to_apply"):
         await asked(
-            served, "spam", lambda c: c.text_classification("win", function_to_apply="sigmoid")
+            served, "spam", lambda c: c.text_classification("win", function_to_apply="relu")
         )
     with pytest.raises(hub.errors.HfHubHTTPError, match="unknown model: 'nix'"):
         await asked(served, "nix", lambda c: c.text_classification("win"))

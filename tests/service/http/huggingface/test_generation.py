@@ -157,7 +157,8 @@ async def test_nested_parameters_count_too(served: Served) -> None:
         ({"truncate": 3}, "truncate is not supported: a prompt that is too long is refused"),
         ({"watermark": True}, "watermark is not supported"),
         ({"typical_p": 0.5}, "typical_p is not supported"),
-        ({"grammar": {"type": "json"}}, "grammar is not supported"),
+        ({"grammar": {"type": "json"}}, "grammar has other fields or another type, expected type"),
+        ({"grammar": {"type": "regex", "value": ""}}, "grammar is empty or no text"),
         ({"adapter_id": "a"}, "adapter_id is not supported"),
         ({"decoder_input_details": True}, "decoder_input_details is true, expected details"),
         ({"src_lang": "en"}, "src_lang is not supported"),
@@ -179,6 +180,14 @@ async def test_what_is_not_supported_is_refused_by_name(
         assert (answer.status, list(answer.json)) == (400, ["error"])
         if not is_stream or "best_of" not in parameters:
             assert answer.json["error"].startswith(text)
+
+
+async def test_a_grammar_bounds_the_output(served: Served) -> None:
+    pytest.importorskip("llguidance")
+    for kind, value in (("regex", "ab{3}"), ("json", {"const": "abb"})):
+        parameters = {"grammar": {"type": kind, "value": value}}
+        (found,) = await posted(served, PATH, inputs="once", parameters=parameters)
+        assert found["generated_text"] in ("abbb", '"abb"')
 
 
 async def test_what_is_harmless_is_accepted(served: Served) -> None:

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from attendant.v1 import text_pb2
 
 from tests.fakes.every_task import call
 from tests.fakes.http import Answer, ask
@@ -48,6 +49,23 @@ async def test_all_labels_of_each_text_come_best_first(served: Served, path: str
         served, path, inputs=TEXTS, parameters={"top_k": 1, "function_to_apply": "softmax"}
     )
     assert best == [labels[:1] for labels in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("softmax", text_pb2.SCORE_FUNCTION_SOFTMAX),
+        ("sigmoid", text_pb2.SCORE_FUNCTION_SIGMOID),
+        ("none", text_pb2.SCORE_FUNCTION_IDENTITY),
+    ],
+)
+async def test_scores_are_made_by_the_function_that_is_named(
+    served: Served, name: str, function: Any
+) -> None:
+    expected = await call(served, "Classify", texts=TEXTS, all_scores=True, score_function=function)
+    parameters = {"function_to_apply": name}
+    found = await posted(served, "/models/spam", inputs=TEXTS, parameters=parameters)
+    assert found == [labels_of(result) for result in expected.results]
 
 
 async def test_two_texts_are_classified_together(served: Served) -> None:
@@ -214,9 +232,9 @@ async def test_an_image_comes_as_it_is_or_in_base64(served: Served) -> None:
         ),
         (
             "/models/spam",
-            {"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}},
+            {"inputs": "a", "parameters": {"function_to_apply": "relu"}},
             400,
-            "function_to_apply is not supported: scores are probabilities of a softmax",
+            "function_to_apply is 'relu', expected one of softmax, sigmoid, none",
         ),
         (
             "/models/spam",
@@ -224,7 +242,12 @@ async def test_an_image_comes_as_it_is_or_in_base64(served: Served) -> None:
             400,
             "candidate_labels is not supported: the model has labels of its own",
         ),
-        ("/models/mini", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name is not supp"),
+        (
+            "/models/mini",
+            {"inputs": "a", "prompt_name": "query"},
+            400,
+            "prompt_name is 'query', but model 'mini' has no prompts",
+        ),
         (
             "/models/mini",
             {"inputs": {"source_sentence": "a", "sentences": []}},

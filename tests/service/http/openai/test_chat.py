@@ -33,7 +33,6 @@ GREEDY: dict[str, Any] = {
     "max_completion_tokens": 6,
 }
 SUM = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
-STRICT = {"type": "function", "function": {"name": "sum", "strict": True}}
 CALLED: dict[str, Any] = {"model": "calls", "tools": [SUM], "max_completion_tokens": 200}
 WRITTEN = '<tool_call>\n{"name": "sum", "arguments": {"a": [1, 2]}}\n</tool_call>'
 ANSWER = greedy_text(rendered(("user", "hi")), 6)
@@ -334,7 +333,6 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         ),
         ({"top_logprobs": 2}, "top_logprobs", "expected logprobs to be true"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "expected 0 to 20"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "no grammar"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "tools[0].function is missing"),
         (
             {"tools": [{"function": {"name": ""}}]},
@@ -353,8 +351,6 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         ),
         ({"tools": [SUM, SUM]}, "tools[1].function.name", "is 'sum', expected another than before"),
         ({"tools": [SUM]}, "tools", "the chat template of model 'talks' declares none"),
-        ({"tool_choice": "required"}, "tool_choice", "expected auto or none"),
-        ({"tools": [STRICT]}, "tools[0].function.strict", "no grammar"),
         ({"modalities": ["text", "audio"]}, "modalities", "the output is text"),
         ({"chat_template": "{{ 1 }}"}, "chat_template", "only the model's own"),
         ({"stream_options": {}}, "stream_options", "expected stream to be true"),

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from attendant.v1 import text_pb2
 
-from tests.fakes.every_task import call
 from tests.fakes.http import Answer, ask
 from tests.fakes.serving import Served, within_patience
 from tests.fakes.sessions import token_ids
@@ -150,44 +149,16 @@ async def test_pairs_are_scored_by_the_model_or_by_their_vectors(served: Served)
         fields: dict[str, Any] = {one: "win", other: ["prize", "lunch now"]}
         answer = await posted(served, "/score", model="match", **fields)
         assert [each["score"] for each in answer["data"]] == expected
+    for is_active in (True, False):
+        pairs.raw_scores = not is_active
+        expected = [result.score for result in (await served.text.ScorePairs(pairs)).results]
+        answer = await posted(served, "/score", model="match", **fields, use_activation=is_active)
+        assert [each["score"] for each in answer["data"]] == expected
     vectors = await vectors_of(served, [*TEXTS, "cash"])
     cosines = vectors @ vectors.T / np.outer(*2 * (np.linalg.norm(vectors, axis=1),))
     answer = await posted(served, "/v1/score", model="mini", text_1=TEXTS, text_2=["cash"] * 2)
     found = [each["score"] for each in answer["data"]]
     np.testing.assert_allclose(found, cosines[:2, 2], atol=1e-6)
-
-
-@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank", "/models/match/rerank"])
-async def test_documents_come_best_first(served: Served, path: str) -> None:
-    documents = ["lunch now", "prize", "sorry"]
-    fields = {"model": "match", "query": "win"}
-    scored = await posted(served, "/score", model="match", text_1="win", text_2=documents)
-    scores = [each["score"] for each in scored["data"]]
-    order = sorted(range(3), key=lambda index: -scores[index])
-    answer = await posted(served, path, **fields, documents=documents)
-    assert answer["results"] == [
-        {"index": i, "relevance_score": scores[i], "document": {"text": documents[i]}}
-        for i in order
-    ]
-    two = await posted(
-        served,
-        path,
-        **fields,
-        documents=[{"text": text} for text in documents],
-        top_n=2,
-        return_documents=False,
-    )
-    assert two["results"] == [{"index": i, "relevance_score": scores[i]} for i in order[:2]]
-    of_tei = await posted(served, path, **fields, texts=documents, return_text=True)
-    assert of_tei == [{"index": i, "score": scores[i], "text": documents[i]} for i in order]
-    ranked = await posted(
-        served,
-        "/v1/ranking",
-        model="match",
-        query={"text": "win"},
-        passages=[{"text": text} for text in documents],
-    )
-    assert ranked["rankings"] == [{"index": i, "logit": scores[i]} for i in order]
 
 
 async def test_classes_have_a_probability_each_in_the_models_order(served: Served) -> None:
@@ -204,20 +175,17 @@ async def test_classes_have_a_probability_each_in_the_models_order(served: Serve
 
 
 LONG = " ".join(["prize"] * 20)
-COMPARED = {"model": "mini", "query": "a", "documents": ["b", LONG]}
 
 
 @pytest.mark.parametrize(
     ("path", "fields", "text", "param"),
     [
         ("/classify", {"model": "spam", "input": ["a", LONG]}, "input[1] has 22", "input"),
-        ("/rerank", COMPARED, "documents[1] has 22", "documents"),
-        ("/rerank", COMPARED | {"query": LONG}, "query has 22", "query"),
         (
-            "/rerank",
-            {"model": "match", "query": "a", "texts": ["b", LONG]},
-            "texts[1] with its query has 24",
-            "texts",
+            "/score",
+            {"model": "match", "text_1": "a", "text_2": ["b", LONG]},
+            "text_2[1] with its text_1 has 24",
+            "text_2",
         ),
         (
             "/score",
@@ -256,10 +224,6 @@ async def test_a_long_text_is_refused_by_the_name_of_its_field_or_cut(
         ),
         ("/score", {"text_1": "a", "text_2": 3}, "text_2 is 3, expected a text or a list of texts"),
         ("/score", {"text_1": "a", "text_2": ["b", 3]}, "text_2[1] is 3, expected a text"),
-        ("/rerank", {"query": "a"}, "documents is missing"),
-        ("/rerank", {"query": "a", "documents": []}, "documents has 0 elements, expected 1 to 4"),
-        ("/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, "top_n is 0, expected 1 or"),
-        ("/rerank", {"documents": ["a"]}, "query is missing"),
         ("/classify", {"input": "a"}, "model 'match' does pair-scoring, it cannot classify"),
         ("/tokenize", {}, "prompt is missing"),
         ("/tokenize", {"prompt": "a", "messages": []}, "messages stand in place of prompt"),
@@ -298,13 +262,6 @@ async def test_a_text_that_is_no_utf8_is_refused(
     )
 
 
-async def test_the_similarity_of_an_embedder_is_what_the_typed_api_says(served: Served) -> None:
-    similar = await call(served, "Similarity", texts=["win"], others=TEXTS)
-    expected = list(similar.rows[0].values)
-    answer = await posted(served, "/rerank", model="mini", query="win", texts=TEXTS)
-    assert {each["index"]: each["score"] for each in answer} == dict(enumerate(expected))
-
-
 async def test_below_a_models_address_only_it_is_listed(served: Served) -> None:
     every = await ask(served, "GET", "/v1/models")
     assert len(every.json["data"]) > 1
@@ -327,9 +284,11 @@ async def test_token_ids_are_embedded_as_they_are(served: Served) -> None:
     assert one["data"] == of_texts["data"][:1]
 
 
-async def test_too_many_token_ids_are_cut_on_request(served: Served) -> None:
+@pytest.mark.parametrize("length", [-1, 12, 13])
+async def test_too_many_token_ids_are_cut_on_request(served: Served, length: int) -> None:
+    """To the model's 12 tokens, which clients read from `max_model_len`; or to no fewer."""
     fields = {"model": "mini", "input": [5] * 20}
-    found = await posted(served, "/v1/embeddings", **fields, truncate_prompt_tokens=-1)
+    found = await posted(served, "/v1/embeddings", **fields, truncate_prompt_tokens=length)
     assert found["usage"]["prompt_tokens"] == 12
 
 

@@ -12,7 +12,7 @@ from service.errors import InvalidArgument
 from service.records import Timings
 from service.runtime.tokenizer import SourceAndTargetTokenizer, TextTokenizer
 from service.serving.tasks.attention import ATTENTION, METHODS, Matrices
-from service.serving.tasks.task import MAX_VALUES, Fields, TextReply
+from service.serving.tasks.task import MAX_VALUES, Fields, OutputRows, TextReply
 from tests.fakes.sessions import PAD_ID, write_tokenizer
 
 LAYERS, HEADS = 3, 2
@@ -52,7 +52,9 @@ def answer_of(model: Model, **fields: Any) -> tuple[np.ndarray, dict[str, Any]]:
     num_queries = row.target.num_tokens if row.target else row.num_tokens
     shape = LAYERS, HEADS, num_queries, row.num_tokens
     matrices = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    answer = dict(asked.answer(TextReply(matrices[None], rows, Timings(0.0), [1])))
+    answer = dict(
+        asked.answer(TextReply({"attentions": OutputRows(matrices[None], [1])}, rows, Timings(0.0)))
+    )
     return matrices, answer | {"matrices": list(answer["matrices"])}
 
 
@@ -145,7 +147,7 @@ def test_clients_see_a_target_where_the_model_has_one(network: str) -> None:
 def test_tensors_have_the_layers_and_heads_that_parameters_name(model: Model) -> None:
     """So that a client of binary tensors can ask for a few layers at a time."""
     values = np.arange(LAYERS * HEADS * 4, dtype=np.float32).reshape(1, LAYERS, HEADS, 2, 2)
-    reply = TextReply(values, [], Timings(0.0), [1])
+    reply = TextReply({"attentions": OutputRows(values, [1])}, [], Timings(0.0))
     read = ATTENTION.tensors(model, {"layers": "2,0", "heads": "1"})
     assert np.array_equal(read([], reply)["attentions"], values[:, [2, 0]][:, :, [1]])
     whole = ATTENTION.tensors(model, {"truncate": True})

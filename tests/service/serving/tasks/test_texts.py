@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from service.contract.embedder_use import unit
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument
 from service.runtime.tokenizer import TextTokenizer
@@ -16,7 +17,6 @@ from service.serving.tasks.texts import (
     MAX_WORD_CHARACTERS,
     WORD_VECTORS,
     similarity,
-    unit,
 )
 from tests.fakes.sessions import SPECIAL, embedder_manifest, write_tokenizer
 

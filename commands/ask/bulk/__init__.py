@@ -1,0 +1,1 @@
+"""Texts of files, answered into files: any number, resumable, by a server or a cluster."""

@@ -1,0 +1,196 @@
+"""Adapters in one batch beside one adapter, the base alone, and merged models side by side.
+
+    attendant export checkpoints/chatty --name chatty --lora-rank 16
+    python -m loadtests.measure.adapters model_repository/chatty/1/model.onnx --rows 8 --rows 16
+
+All sides are engines with the server's decoder and greedy rows of one length, in turns. Adapters
+are random, of the graph's largest rank in every product that it adapts. Merged models are copies of
+the base, as their weights cost the same: an engine each, on the same processors, with its share of
+the rows. Then adapters are loaded, used by one row and forgotten, `--changes` times while rows of
+others run, and the process's memory is read before and after.
+"""
+
+# ruff: noqa: B006 - Typer copies defaults
+
+import asyncio
+import gc
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from loadtests.load.server import resident_mib
+from loadtests.load.turns import per_second, spread, take_turns, times_faster
+from loadtests.measure.steps import open_decoder as open_plain
+from service.contract.adapter import Adapter, Factors
+from service.contract.queue_policies import QueuePolicy
+from service.errors import LoadError
+from service.generation.decoder import OnnxDecoder
+from service.generation.engine import GenerationEngine
+from service.generation.inbox import QueueLimits
+from service.generation.opening import CacheLimits, open_decoder
+from service.generation.params import SamplingParams
+from service.generation.scheduler import SchedulerLimits
+from service.generation.sequence import GenerationRequest, Vocabulary
+from service.runtime.cpus import available_cpus
+from service.runtime.session import SessionOptions
+
+NUM_ADAPTERS = 4
+PROMPT_TOKENS = 16
+CHANGE_TOKENS = 2  # of rows beside an adapter that comes and goes
+CACHE_BYTES = 2**31
+SIZE = 0.01  # of a random adapter's values: small, so that texts go on
+console = Console()
+
+
+class Engine:
+    """One engine over a graph; `mebibytes` is what it added to the process's memory."""
+
+    @classmethod
+    async def opened(cls, graph: Path, most_rows: int, num_tokens: int, *, takes: bool) -> Self:
+        """Over a graph alone, or beside the one that takes adapters."""
+        before, room = memory(), PROMPT_TOKENS + num_tokens
+        if takes:
+            options = SessionOptions(num_threads=available_cpus())
+            decoder = open_decoder(graph, options, CacheLimits(room, most_rows, CACHE_BYTES))
+        else:
+            decoder = open_plain(graph, most_rows, room)
+        return cls(decoder, most_rows, num_tokens, before)
+
+    def __init__(
+        self, decoder: OnnxDecoder, most_rows: int, num_tokens: int, before: float
+    ) -> None:
+        self.decoder = decoder
+        self._num_tokens = num_tokens
+        vocabulary = Vocabulary([b"a"] * self.decoder.vocab_size, ())
+        self._engine = GenerationEngine(
+            "bench",
+            self.decoder,
+            vocabulary,
+            SchedulerLimits(max_running=most_rows, can_reuse_prefixes=False),
+            QueueLimits(10_000, 10_000_000, QueuePolicy(max_wait_s=600.0)),
+            [],
+        )
+        self.mebibytes = memory() - before
+
+    def random_adapter(self, seed: int) -> Adapter:
+        if self.decoder.adapters is None:
+            raise LoadError("the graph takes no adapters: `attendant export --lora-rank` one")
+        generator = np.random.default_rng(seed)
+        shape = self.decoder.adapters.shape
+
+        def values(*sizes: int) -> np.ndarray:
+            return (generator.standard_normal(sizes, np.float32) * SIZE).astype(np.float32)
+
+        factors = {
+            module: Factors(values(num_in, shape.rank), values(shape.rank, num_out))
+            for module, (num_in, num_out) in shape.modules.items()
+        }
+        return Adapter("bench", factors)
+
+    async def generate(
+        self, adapters: Sequence[Adapter | None], num_tokens: int | None = None
+    ) -> None:
+        """A row of all its tokens for each."""
+        count = num_tokens or self._num_tokens
+        rows = enumerate(adapters)
+        await asyncio.gather(*(self._row(index, adapter, count) for index, adapter in rows))
+
+    async def _row(self, index: int, adapter: Adapter | None, num_tokens: int) -> None:
+        prompt = np.random.default_rng(index).integers(1, self.decoder.vocab_size, PROMPT_TOKENS)
+        request = GenerationRequest(
+            prompt.astype(np.int32),
+            SamplingParams(temperature=0.0, ignore_eos=True),
+            num_tokens,
+            time.monotonic(),
+            namespace=str(adapter.number) if adapter else "",
+            adapter=adapter,
+        )
+        async with self._engine.generate(request) as generation:
+            async for _ in generation:
+                pass
+
+    def close(self) -> None:
+        self._engine.close(10.0)
+
+
+def memory() -> float:
+    """The process's, in MiB."""
+    gc.collect()
+    return resident_mib(os.getpid())
+
+
+def timed(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> float:
+    started_s = time.perf_counter()
+    loop.run_until_complete(work())
+    return time.perf_counter() - started_s
+
+
+async def side_by_side(engines: Sequence[Engine], num_rows: int) -> None:
+    """Rows shared out among engines of merged models."""
+    shares = [len(range(index, num_rows, len(engines))) for index in range(len(engines))]
+    pairs = zip(engines, shares, strict=True)
+    await asyncio.gather(*(engine.generate([None] * share) for engine, share in pairs))
+
+
+async def come_and_go(engine: Engine, kept: Sequence[Adapter], changes: int) -> None:
+    """Adapters that are new for one row each, beside rows of the others."""
+    for seed in range(changes):
+        new = engine.random_adapter(1_000 + seed)
+        await engine.generate([*kept, None, new], CHANGE_TOKENS)
+
+
+def main(
+    graph: Annotated[Path, typer.Argument(help="A decoder's graph, with one for adapters.")],
+    rows: Annotated[list[int], typer.Option(min=1, help="Rows in flight.")] = [5, 16],
+    tokens: Annotated[int, typer.Option(min=2, help="Tokens of each output.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 10,
+    changes: Annotated[int, typer.Option(min=0, help="Adapters that come and go.")] = 200,
+) -> None:
+    """Time adapters in one batch, and see memory stay where it is."""
+    loop = asyncio.new_event_loop()
+    engine, *merged = (
+        loop.run_until_complete(Engine.opened(graph, max(rows), tokens, takes=takes))
+        for takes in (True, *[False] * (NUM_ADAPTERS + 1))
+    )
+    adapters = [engine.random_adapter(seed) for seed in range(NUM_ADAPTERS)]
+    mixed: list[Adapter | None] = [None, *adapters]
+    table = Table("rows", "side", "tokens/s", "speed over merged (range)")
+    for num_rows in rows:
+        each_own = [mixed[index % len(mixed)] for index in range(num_rows)]
+        ways = {
+            "merged, side by side": partial(side_by_side, merged, num_rows),
+            "base alone": partial(engine.generate, [None] * num_rows),
+            "one adapter": partial(engine.generate, adapters[:1] * num_rows),
+            "four adapters and the base": partial(engine.generate, each_own),
+        }
+        turns = {name: partial(timed, loop, way) for name, way in ways.items()}
+        seconds = take_turns(turns, rounds)
+        for name, own in seconds.items():
+            faster = times_faster(own, seconds["merged, side by side"])
+            speed = f"{per_second(num_rows * tokens, own):.0f}"
+            table.add_row(str(num_rows), name, speed, str(faster))
+        table.add_section()
+    console.print(table)
+    of_merged = spread([each.mebibytes for each in merged])
+    of_one = sum(each.num_bytes for each in adapters) / len(adapters) / 2**20
+    console.print(f"memory: {engine.mebibytes:.0f} MiB for base and graph with adapters, ")
+    console.print(f"{of_one:.1f} MiB an adapter, {of_merged} MiB a merged model")
+    loop.run_until_complete(come_and_go(engine, adapters[:2], min(changes, 20)))
+    before = memory()
+    loop.run_until_complete(come_and_go(engine, adapters[:2], changes))
+    console.print(f"{changes} adapters came and went: {memory() - before:+.1f} MiB")
+    for each in (engine, *merged):
+        each.close()
+    loop.close()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,73 @@
+"""Fields of requests for embeddings that several APIs have: the prompt, the width, the encoding."""
+
+import base64
+from array import array
+from typing import TypeAlias
+
+from attendant.v1 import text_pb2
+
+from service.api.packed import values_of
+from service.http.openai.fields import MAX_ID
+from service.http.status import invalid
+
+Written: TypeAlias = str | list[float] | list[int]
+FLOAT, BASE64 = "float", "base64"
+# The typed API's encodings by the names that Cohere, Jina and sentence-transformers have for them.
+ENCODINGS = {
+    FLOAT: text_pb2.EMBEDDING_ENCODING_FLOAT,
+    "int8": text_pb2.EMBEDDING_ENCODING_INT8,
+    "uint8": text_pb2.EMBEDDING_ENCODING_UINT8,
+    "binary": text_pb2.EMBEDDING_ENCODING_BINARY,
+    "ubinary": text_pb2.EMBEDDING_ENCODING_UBINARY,
+}
+TYPES = (*ENCODINGS, BASE64)
+# What a text is for, and the names that publishers have for its prompt, the likeliest first.
+PROMPTS_FOR = {
+    "search_query": ("query", "search_query", "retrieval.query", "retrieval-query"),
+    "search_document": (
+        *("document", "passage", "corpus", "search_document"),
+        *("retrieval.passage", "retrieval-document"),
+    ),
+    "classification": ("classification",),
+    "clustering": ("clustering", "separation"),
+}
+PURPOSES = {"query": "search_query", "document": "search_document", "passage": "search_document"}
+
+
+def prompt_for(model: text_pb2.Model, purpose: str, field: str = "input_type") -> str:
+    """The name of the model's prompt for a purpose; empty where it has none. Raises `HttpError`."""
+    known = PROMPTS_FOR.get(PURPOSES.get(purpose, purpose))
+    if known is None:
+        expected = ", ".join((*PROMPTS_FOR, *PURPOSES))
+        raise invalid(f"{field} is '{purpose[:64]}', expected one of {expected}", field)
+    names = {prompt.name.lower(): prompt.name for prompt in model.prompts}
+    return next((names[name] for name in known if name in names), "")
+
+
+def width_in(dimensions: int | None, field: str = "dimensions") -> int:
+    """The number of values as the typed API has it, 0 for all. Raises `HttpError`."""
+    if dimensions is not None and not 1 <= dimensions <= MAX_ID:
+        raise invalid(f"{field} is {dimensions}, expected 1 or more", field)
+    return dimensions or 0
+
+
+def encoding_of(name: str, field: str) -> text_pb2.EmbeddingEncoding:
+    """The typed API's number of an encoding; base64 is of floats. Raises `HttpError`."""
+    if name not in TYPES:
+        expected = ", ".join(TYPES)
+        raise invalid(f"{field} is '{name[:64]}', expected one of {expected}", field)
+    return ENCODINGS.get(name, text_pb2.EMBEDDING_ENCODING_FLOAT)
+
+
+def written(result: text_pb2.Embedding, name: str, *, is_base64: bool = False) -> Written:
+    """One vector in an encoding: numbers, or base64 of them, floats as little-endian float32."""
+    if name in (FLOAT, BASE64):
+        values = values_of(result)
+        if is_base64 or name == BASE64:
+            return base64.b64encode(values.tobytes()).decode()
+        numbers: list[float] = values.tolist()
+        return numbers
+    (raw,) = (each.values for each in result.encoded if each.encoding == ENCODINGS[name])
+    if is_base64:
+        return base64.b64encode(raw).decode()
+    return array("B" if name.startswith("u") else "b", raw).tolist()

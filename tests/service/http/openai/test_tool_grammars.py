@@ -1,0 +1,114 @@
+"""Grammars of calls in each form: what they let an output say, byte by byte."""
+
+import pytest
+
+from service.errors import InvalidArgument
+from service.http.openai.chat_fields import ChatMessage, ChatRequest, Function, Tool
+from service.http.openai.tool_calls import Call, CallReader
+from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
+from service.http.status import HttpError
+from tests.fakes.grammars import piece_compiler
+
+pytest.importorskip("llguidance")
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+FUNCTIONS = (Callable("f", "add", SCHEMA), Callable("g", "any", None))
+
+
+def call_in(form: str, arguments: str, name: str = "add") -> str:
+    """A call as the form has it, without a marker that is a special token."""
+    field = "parameters" if form == "llama" else "arguments"
+    call = f'{{"name": "{name}", "{field}": {arguments}}}'
+    around = {"hermes": "<tool_call>\n{}\n</tool_call>", "mistral": "[{}]"}.get(form, "{}")
+    return around.replace("{}", call)
+
+
+def is_said(text: str, form: str, *, may_be_text: bool = True, is_single: bool = False) -> bool:
+    grammar = grammar_of_calls(form, FUNCTIONS, is_single=is_single, may_be_text=may_be_text)
+    matcher = piece_compiler().compile(grammar)
+    try:
+        for byte in text.encode():
+            matcher.take(byte)
+    except InvalidArgument:
+        return False
+    return matcher.is_accepting
+
+
+@pytest.mark.parametrize("form", FREE_FORMS)
+@pytest.mark.parametrize(
+    "text", ["", "Hello, {a} [b] < x", "[x] y", " \n 1 + 1", "a [", "<tool", "a\n\nb"]
+)
+def test_text_without_a_call_is_free(form: str, text: str) -> None:
+    assert is_said(text, form)
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama", "mistral"])
+@pytest.mark.parametrize("may_be_text", [True, False])
+def test_arguments_of_a_call_keep_to_its_schema(form: str, may_be_text: bool) -> None:
+    right, wrong = call_in(form, '{"a": 3}'), call_in(form, '{"b": 3}')
+    assert is_said(right, form, may_be_text=may_be_text)
+    assert not is_said(wrong, form, may_be_text=may_be_text)
+    assert is_said(call_in(form, '{"b": [3]}', "any"), form, may_be_text=may_be_text)
+    assert not is_said(call_in(form, '{"a": 3}', "other"), form, may_be_text=may_be_text)
+    (call,) = CallReader(form, ["add"]).read(right)
+    assert isinstance(call, Call)
+    assert call.arguments == '{"a": 3}'
+
+
+@pytest.mark.parametrize("form", FREE_FORMS)
+def test_what_is_read_as_a_call_is_one(form: str) -> None:
+    """Behind a marker, and where JSON stands at the beginning of an answer."""
+    marker = {"hermes": "<tool_call>", "llama": "<|python_tag|>"}[form]
+    assert is_said(call_in("llama" if form == "llama" else "", '{"a": 3}'), form)
+    for text in (f"{marker}x", f"hm {marker}\nx", '{"a": 1}', '  {"name"', "[{", '[ {"x": 1}]'):
+        assert not is_said(text, form)
+
+
+def test_hermes_has_calls_and_text_in_turns() -> None:
+    call = call_in("hermes", '{"a": 3}')
+    for text in (f"First {call} then {call}.", f"{call}\n{call}"):
+        assert is_said(text, "hermes")
+        assert not is_said(text, "hermes", is_single=True)
+    assert is_said(f"First {call}", "hermes", is_single=True)
+    assert not is_said(f"{call}\n{call}", "hermes", may_be_text=False, is_single=True)
+
+
+def test_required_calls_of_bare_forms_are_one_or_several() -> None:
+    llama, mistral = call_in("llama", '{"a": 3}'), call_in("mistral", '{"a": 3}')[1:-1]
+    assert is_said(f"{llama}; {llama}", "llama", may_be_text=False)
+    assert not is_said(f"{llama}; {llama}", "llama", may_be_text=False, is_single=True)
+    assert is_said(f"[{mistral}, {mistral}]", "mistral", may_be_text=False)
+
+
+def asking(*, is_strict: bool, choice: object = None) -> ChatRequest:
+    tool = Tool(Function("add", parameters=SCHEMA, strict=is_strict))
+    message = ChatMessage(role="user", content="1 + 1")
+    return ChatRequest(model="m", messages=[message], tools=[tool], tool_choice=choice)
+
+
+def test_only_strict_functions_bound_an_answer_that_may_be_text() -> None:
+    assert asking(is_strict=False).call_grammar("hermes") is None
+    assert asking(is_strict=True, choice="none").strict_field == ""
+    for choice in (None, "auto"):
+        assert asking(is_strict=True, choice=choice).call_grammar("hermes") is not None
+
+
+def test_a_form_whose_marker_no_grammar_has_is_refused_by_the_field() -> None:
+    with pytest.raises(HttpError, match="only a call that tool_choice requires") as caught:
+        asking(is_strict=True).call_grammar("mistral")
+    assert caught.value.param == "tools[0].function.strict"
+    assert asking(is_strict=True, choice="required").call_grammar("mistral") is not None
+
+
+def test_a_function_may_be_described_by_the_word_for_a_schema() -> None:
+    """A description that had `%json` was once refused as too large."""
+    schema = {**SCHEMA, "description": "Takes %json, as grammars do."}
+    grammar = grammar_of_calls("hermes", (Callable("f", "add", schema),), is_single=True)
+    matcher = piece_compiler().compile(grammar)
+    for byte in call_in("hermes", '{"a": 3}').encode():
+        matcher.take(byte)
+    assert matcher.is_accepting
