@@ -211,14 +211,11 @@ def _check_fits(target: Path, exported: ExportedModel) -> None:
         if exported.config is None:
             complete_config(config, manifest, default_rows=1)
     except LoadError as error:
-        raise ExportError(f"the new version does not fit '{target.name}': {error}") from error
+        raise _misfit(target.name, str(error)) from error
     if exported.config is not None:
         _check_tensors(target.name, config, exported.config)
     if labels.exists() and labels.read_text(encoding="utf-8") != _lines(manifest.labels):
-        raise ExportError(
-            f"the new version does not fit '{target.name}': its labels are {manifest.labels}, "
-            f"{LABELS_FILE} has others"
-        )
+        raise _misfit(target.name, f"its labels are {manifest.labels}, {LABELS_FILE} has others")
 
 
 def _check_tensors(name: str, stated: ModelConfig, config: ModelConfig) -> None:
@@ -226,10 +223,14 @@ def _check_tensors(name: str, stated: ModelConfig, config: ModelConfig) -> None:
     for side in ("input", "output"):
         for tensor in getattr(stated, side):
             if tensor not in getattr(config, side):
-                raise ExportError(
-                    f"the new version does not fit '{name}': its {side} '{tensor.name}' is "
-                    "another, or there is none"
-                )
+                raise _misfit(name, f"its {side} '{tensor.name}' is another, or there is none")
+
+
+def _misfit(name: str, why: str) -> ExportError:
+    return ExportError(
+        f"the new version does not fit '{name}': {why}; export it under another --name, or remove "
+        f"the folder '{name}' first"
+    )
 
 
 def _lines(labels: Sequence[str]) -> str:

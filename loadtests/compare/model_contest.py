@@ -64,7 +64,13 @@ def compare_models(
         if not reference_path(MODELS, model).exists():
             with errors.status(f"{model}: weights in the shape of {contest.titles[model]}"):
                 contest.write(MODELS, model)
-        own, invited = _installed(contest, model, choice)
+        own, invited, absent = _installed(contest, model, choice)
+        traffic = _traffic(contest, model, choice)
+        for peer, fault in absent:
+            for kind, _ in traffic:
+                blank = _blank(peer, kind, facts)
+                blank.fault = fault
+                reports.keep(blank, results)
         with Progress(console=errors) as progress, ExitStack() as stack:
             bar = progress.add_task(f"{model}: opening", total=None)
             reference = Reference.read(reference_path(MODELS, model))
@@ -72,7 +78,6 @@ def compare_models(
             sides, faults = admitted(stack, everyone, reference, choice.threads)
             for name, fault in faults.items():
                 progress.console.print(f"[red]{name} is refused: {fault}")
-            traffic = _traffic(contest, model, choice)
             progress.update(bar, total=len(traffic))
             there = {side.name for side in sides}
             for kind, work in traffic:
@@ -102,25 +107,32 @@ def _run(
         keep(result)
 
 
-def _installed(contest: ModelContest, model: str, choice: Choice) -> tuple[list[Peer], list[Peer]]:
-    """Ours and the others that could be installed."""
+def _installed(
+    contest: ModelContest, model: str, choice: Choice
+) -> tuple[list[Peer], list[Peer], list[tuple[Peer, str]]]:
+    """Ours, the others that could be installed, and those that could not, each with why."""
     invited = [
         peer
         for peer in contest.peers(model)
         if (peer.in_quick or not choice.is_quick)
         and (not choice.peers or peer.name.startswith(tuple(choice.peers)))
     ]
-    ready: list[list[Peer]] = []
-    for peers in (contest.ours(model, choice.precisions), invited):
-        ready.append([])
-        for peer in peers:
-            try:
-                with errors.status(f"{model}: installing and converting for {peer.name}"):
-                    peer.install()
-                ready[-1].append(peer)
-            except NotAvailable as fault:
-                errors.print(f"[red]{peer.name}, {model}: {fault}")
-    return ready[0], ready[1]
+    own = contest.ours(model, choice.precisions)
+    ready: list[Peer] = []
+    absent: list[tuple[Peer, str]] = []
+    for peer in (*own, *invited):
+        try:
+            with errors.status(f"{model}: installing and converting for {peer.name}"):
+                peer.install()
+            ready.append(peer)
+        except NotAvailable as fault:
+            errors.print(f"[red]{peer.name}, {model}: {fault}")
+            absent.append((peer, str(fault)))
+    return (
+        [peer for peer in own if peer in ready],
+        [peer for peer in invited if peer in ready],
+        [(peer, fault) for peer, fault in absent if peer in invited],
+    )
 
 
 def _traffic(contest: ModelContest, model: str, choice: Choice) -> list[tuple[Traffic, Work]]:

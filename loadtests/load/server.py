@@ -85,9 +85,11 @@ def start_server(
 
 
 @contextmanager
-def serving(repository: Path, flags: Sequence[str] = ()) -> Iterator[Server]:
+def serving(
+    repository: Path, flags: Sequence[str] = (), command: Sequence[str] = SERVE
+) -> Iterator[Server]:
     """Start a server over a repository; it is gone after the block."""
-    server = start_server(repository, flags)
+    server = start_server(repository, flags, command=command)
     try:
         yield server
     finally:

@@ -3,21 +3,25 @@
     python -m loadtests.measure.batching --model minilm               # texts of real lengths
     python -m loadtests.measure.batching --model minilm --texts sentences.txt
     python -m loadtests.measure.batching --model bert --tokens 128             # texts of one length
+    python -m loadtests.measure.batching --model minilm --per-request 8 --servers 2
 
-Two ways to compute the same rows, in turns:
+Ways to compute the same rows, in turns:
 
     bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
               length, the batch size tried out for the best, one run at a time.
     server    through gRPC, batches formed by the server's own policy
+    2 servers the same by two processes, each with a part of the processors and of the requests
 
 Server and client share the machine's processors; bare has them alone.
 """
 
 import asyncio
+import os
 import random
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -33,7 +37,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests.load.closed_loop import closed_loop
 from loadtests.load.lengths import mixed
-from loadtests.load.server import serving
+from loadtests.load.server import SERVE, serving
 from loadtests.load.turns import per_second, take_turns, times_faster
 from service.batching.collate import pad_rows
 from service.batching.request import Item, Request
@@ -68,6 +72,10 @@ def main(
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="Texts.")] = 872,
+    per_request: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 1,
+    servers: Annotated[
+        int, typer.Option(min=1, help="Processes that share the processors, as a third way.")
+    ] = 1,
     precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto",
     flag: Annotated[
         list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
@@ -78,18 +86,29 @@ def main(
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
     settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
     loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
-    items, requests = rows_of(loaded, model, _lines(loaded, texts, tokens, limit))
+    lines = _lines(loaded, texts, tokens, limit)
+    items, requests = rows_of(loaded, model, lines, per_request)
     lengths = {item.num_tokens for item in items}
     if tokens and lengths != {tokens}:
         raise typer.BadParameter(f"--tokens is {tokens}, and the texts have {sorted(lengths)}")
     # A closed loop bounds the queue by itself; a refusal would end the measurement.
     flags = ["--precision", precision, "--max-queue-s", "0", *(flag or [])]
     flags += ["--model-control-mode", "explicit", "--load-models", model]
-    with serving(repository, flags) as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(repository, flags))
         ways: dict[str, Way] = {
             "bare": bare_way(loaded, items),
             "server": lambda: asyncio.run(ask_all(server.address, requests, concurrency)),
         }
+        if servers > 1:
+            opened = [
+                stack.enter_context(serving(repository, flags, command))
+                for command in _commands_apart(servers)
+            ]
+            addresses = [each.address for each in opened]
+            ways[f"{servers} servers"] = lambda: asyncio.run(
+                _ask_apart(addresses, requests, concurrency)
+            )
         take_turns(ways, rounds=1, warm_up=0)  # warms up, and is not counted
         before = _read_counts(server.metrics_url)
         seconds = take_turns(ways, rounds, warm_up=0)
@@ -118,19 +137,23 @@ def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -
     return [lengths.text(generator) for lengths in mixed(limit, generator)]
 
 
-def rows_of(loaded: LoadedVersion, model: str, lines: Sequence[str]) -> tuple[list[Item], Requests]:
+def rows_of(
+    loaded: LoadedVersion, model: str, lines: Sequence[str], per_request: int = 1
+) -> tuple[list[Item], Requests]:
     """Texts as the session takes them, and the requests for them."""
     assert loaded.tokenizer is not None, "a text model of an encoder"
     assert loaded.manifest is not None, "the same"
     rows = loaded.tokenizer.encode(lines, can_truncate=True)
+    encoded = [line.encode() for line in lines]
+    groups = [encoded[at : at + per_request] for at in range(0, len(encoded), per_request)]
     requests = [
         service_pb2.ModelInferRequest(
             model_name=model,
-            inputs=[{"name": "text", "datatype": "BYTES", "shape": [1, 1]}],
-            raw_input_contents=[to_raw(np.array([line.encode()], object))],
+            inputs=[{"name": "text", "datatype": "BYTES", "shape": [len(group), 1]}],
+            raw_input_contents=[to_raw(np.array(group, object))],
             parameters={"truncate": service_pb2.InferParameter(bool_param=True)},
         )
-        for line in lines
+        for group in groups
     ]
     return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
 
@@ -164,6 +187,23 @@ async def ask_all(address: str, requests: Requests, concurrency: int) -> float:
     async with grpc.aio.insecure_channel(address) as channel:
         infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
         return await closed_loop(requests, concurrency, partial(infer, timeout=60))
+
+
+def _commands_apart(count: int) -> Iterator[tuple[str, ...]]:
+    """Commands of servers, each with as many of our processors."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < count:
+        raise typer.BadParameter(f"--servers is {count}, and there are {len(cpus)} processors")
+    for place in range(count):
+        yield ("taskset", "--cpu-list", ",".join(map(str, cpus[place::count])), *SERVE)
+
+
+async def _ask_apart(addresses: Sequence[str], requests: Requests, concurrency: int) -> float:
+    """Seconds until all servers have answered, each asked for an equal part."""
+    count = len(addresses)
+    shares = [requests[place::count] for place in range(count)]
+    asked = map(ask_all, addresses, shares, [concurrency // count] * count)
+    return max(await asyncio.gather(*asked))
 
 
 def _read_counts(url: str) -> dict[tuple[str, float], float]:

@@ -1,8 +1,13 @@
 """The cost of int8 for a checkpoint, on texts that its scales were not found on."""
 
+from pathlib import Path
+
 import pytest
 
+from loadtests.measure.families import FAMILIES, write_family
 from loadtests.measure.int8_costs import costs_of
+from models.checkpoints.checkpoint import load_checkpoint
+from tests.fakes.sessions import write_tokenizer
 from tests.fakes.tiny import tiny_embedder
 
 TEXTS = (
@@ -26,3 +31,17 @@ def test_a_checkpoint_has_the_figures_of_its_task_on_the_texts_that_were_given()
         },
         abs=1e-5,
     )
+
+
+@pytest.mark.parametrize("kind", [family.kind for family in FAMILIES])
+def test_each_family_is_written_as_an_embedder_and_as_a_reranker(kind: str, tmp_path: Path) -> None:
+    (family,) = (each for each in FAMILIES if each.kind == kind)
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    write_tokenizer(tokenizer / "tokenizer.json")
+    for is_reranker, task in ((False, "embedding"), (True, "pair-scoring")):
+        folder = tmp_path / task
+        write_family(family, folder, tokenizer, is_reranker=is_reranker)
+        checkpoint = load_checkpoint(folder)
+        assert checkpoint.task == task
+        assert checkpoint.max_tokens <= 256

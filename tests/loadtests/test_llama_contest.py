@@ -17,7 +17,7 @@ import loadtests.compare.model_contest as contest
 from loadtests.compare import llamas, report
 from loadtests.compare.agreement import tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_all
-from loadtests.compare.environments import Own, environ
+from loadtests.compare.environments import NotAvailable, Own, environ
 from loadtests.compare.llama_contest import LLAMAS
 from loadtests.compare.llama_peers import llama_peers, our_llamas
 from loadtests.compare.model_contest import Choice, compare_models
@@ -138,6 +138,13 @@ def test_a_written_checkpoint_is_imported_and_its_reference_fits(
     assert [row[0] for row in reference.tokens] == [row[0] for row in reference.likely]
 
 
+class Missing(Own):
+    """An environment that cannot be installed."""
+
+    def install(self) -> None:
+        raise NotAvailable("pip says no")
+
+
 def fake(name: str, **options: object) -> Peer:
     return Peer(name, Own("own"), "fake", GENERATE, "int8", "smollm2", options, in_quick=True)
 
@@ -154,10 +161,11 @@ def test_one_command_compares_and_keeps_also_what_was_refused(
     monkeypatch.setattr(comparison, "Worker", worker)
     monkeypatch.setattr(comparison, "BUILD", tmp_path)
     monkeypatch.setattr(contest, "MODELS", tmp_path)
+    absent = replace(fake("absent"), environment=Missing("none"))
     faked = replace(
         LLAMAS,
         ours=lambda *_: [fake("attendant int8")],
-        peers=lambda _: [fake("peer"), fake("bad", wrong=1)],
+        peers=lambda _: [fake("peer"), fake("bad", wrong=1), absent],
         finish=lambda *_: None,
     )
     Reference([], [], [[4, 4], [7, 8]], [[4, 4], [7, 7]], [[4], [7]]).write(
@@ -169,6 +177,7 @@ def test_one_command_compares_and_keeps_also_what_was_refused(
     assert kept["peer"].theirs_s == [2.0]
     assert kept["peer"].ours_s == {"attendant int8": [2.0]}
     assert "first tokens" in kept["bad"].fault
+    assert kept["absent"].fault == "pip says no"
     help_text = CliRunner().invoke(compare.app, ["llamas", "--help"]).output
     assert "smollm2" in help_text
 

@@ -43,6 +43,12 @@ class CompletionRequest(SamplingFields, kw_only=True):
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
 
+    @property
+    def field_names(self) -> dict[str, str]:
+        """The body's names of what the typed API calls otherwise."""
+        is_echo = self.echo and self.prompt_logprobs is None
+        return self.grammar_names | ({"prompt_logprobs": "logprobs"} if is_echo else {})
+
 
 def completion_routes() -> tuple[Route, ...]:
     return tuple(
@@ -53,7 +59,7 @@ def completion_routes() -> tuple[Route, ...]:
 
 async def complete(request: Request) -> Reply | None:
     asked = await request.json(CompletionRequest)
-    request.field_names = asked.grammar_names
+    request.field_names = asked.field_names
     plan = await Plan.of(request, asked)
     if asked.stream:
         await _Streaming(request, plan).run()
