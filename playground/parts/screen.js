@@ -88,7 +88,8 @@ export class Screen {
 
   /** Runs the action; one that is running is stopped first. */
   async run() {
-    if (!this.#action || !this.#isSet || (this.entry.tasks.length && !this.model)) return; // `gone` says so
+    if (!this.#isSet) return void (this.given = { ...this.given, run: "1" }); // as soon as it can
+    if (!this.#action || (this.entry.tasks.length && !this.model)) return; // `gone` says so
     this.stop();
     const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
     this.#hasRun = true;

@@ -223,7 +223,11 @@ class Generation {
     return branch.row;
   }
 
-  #inspect(where) { this.panel.show(where, this.#current ? "Point at a token, or go to it by Tab and the arrow keys, to see what could have stood there." : "Generate a text, and choose one of its tokens."); }
+  #inspect(where) {
+    // Kept as tall as it was: a page that shrinks scrolls, and moves what is under the pointer away.
+    this.panel.element.style.minHeight = this.#current ? `${this.panel.element.offsetHeight}px` : "";
+    this.panel.show(where, this.#current ? "Point at a token, or go to it by Tab and the arrow keys, to see what could have stood there." : "Generate a text, and choose one of its tokens.");
+  }
 }
 
 /** @param {import("../parts/screen.js").Screen} screen */

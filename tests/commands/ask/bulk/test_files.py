@@ -147,7 +147,7 @@ async def test_each_line_may_have_a_query_and_documents_of_its_own(
     rows = json_lines(output)
     assert [row["line"] for row in rows] == [1, 3]
     for row in rows:
-        request = text_pb2.RerankRequest(model="match", **searches[row["line"] - 1])  # type: ignore[arg-type]
+        request = text_pb2.RerankRequest(model="match", **searches[row["line"] - 1])
         results = sorted(
             (await served.text.Rerank(request)).results, key=lambda document: document.index
         )
@@ -169,4 +169,4 @@ async def test_vectors_of_a_file_are_those_of_a_request(
 
 
 async def _models(served: Served) -> Sequence[Any]:
-    return (await served.text.ListModels(text_pb2.ListModelsRequest())).models  # type: ignore[no-any-return]
+    return (await served.text.ListModels(text_pb2.ListModelsRequest())).models
