@@ -128,6 +128,8 @@ async def test_a_model_of_terms_answers_the_weights_above_0(served: Served) -> N
         ),
         ({"kinds": [SPARSE], "dimensions": 4}, "dimensions is for dense, which kinds lacks"),
         ({"kinds": [7]}, "kinds has 7, expected 0 to 3"),
+        ({"kinds": [SPARSE], "dimensions": 5}, "dimensions is for dense, which kinds lacks"),
+        ({"kinds": [SPARSE], "encodings": [2]}, "encodings is for dense, which kinds lacks"),
         ({"top_k": 3}, "top_k is 3, but it is for sparse, which kinds lacks"),
         ({"with_pieces": True}, "with_pieces is True, but it is for sparse, which kinds lacks"),
     ],
