@@ -1,5 +1,6 @@
 """Sparse weights and token vectors beside dense vectors, over the wire: `three` has all of them."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -177,6 +178,14 @@ async def test_the_command_shows_pieces_and_weights(served: Served) -> None:
     for token in ("prize", "win"):
         assert token in result.stdout
     assert "weight" in result.stdout
+
+
+async def test_the_command_shows_the_same_of_a_model_that_has_nothing_else(served: Served) -> None:
+    named = await run(served, "embed", "terms", TEXTS[0], "--kind", "sparse", "--json")
+    found = await run(served, "embed", "terms", TEXTS[0], "--json")
+    assert found.exit_code == named.exit_code == 0, found.stderr
+    pieces = [json.loads(each.stdout)["results"][0]["sparse"]["pieces"] for each in (named, found)]
+    assert pieces[0] == pieces[1] != []
 
 
 async def test_a_prompt_stands_in_front_of_a_text_with_any_kind(served: Served) -> None:

@@ -50,7 +50,7 @@ async def test_pooling_answers_a_vector_per_token_or_text(served: Served) -> Non
         (
             "/embed",
             {"model": "terms", "inputs": "now"},
-            "the request is for dense vectors, but the model answers sparse only: see /embed_sparse",
+            "the request is for dense vectors, but the model answers sparse only: see /embed",
         ),
         ("/v2/embed", {"model": "terms", "texts": ["now"]}, "answers sparse only: see /embed_spa"),
         (

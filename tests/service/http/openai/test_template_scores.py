@@ -1,4 +1,4 @@
-"""Pairs of a model that puts them into a template, and the body's name of a text that is too long."""
+"""Pairs of a model that puts them into a template: which text of a body is named as too long."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
