@@ -16,7 +16,7 @@ MAX_JSON_BYTES = 2**26  # a configuration may list every added token
 
 def read_json(path: Path) -> object:
     if not path.is_file():
-        raise CheckpointError(f"{path} is missing")
+        raise CheckpointError(f"{path} is missing: copy the whole folder of the checkpoint")
     size = path.stat().st_size
     if size > MAX_JSON_BYTES:
         raise CheckpointError(f"{path} has {size} bytes, but must have at most {MAX_JSON_BYTES}")
@@ -46,7 +46,17 @@ def fields_of(path: Path, values: Mapping[str, Any]) -> Iterator[Mapping[str, An
     except SettingError as error:
         raise CheckpointError(f"{path}: {error}") from error
     except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
-        raise CheckpointError(f"{path} has a field of the wrong type: {reason(error)}") from error
+        what = _text_in_place_of_a_number(values, error) or reason(error)
+        raise CheckpointError(f"{path} has a field of the wrong type: {what}") from error
+
+
+def _text_in_place_of_a_number(values: Mapping[str, Any], error: Exception) -> str:
+    """Which field has the text that Python could not read as a number; empty where none has."""
+    for name, value in values.items():
+        is_quoted = isinstance(value, str) and str(error).endswith(f": {value!r}")
+        if is_quoted and isinstance(error, ValueError):
+            return f"{name} is {shown(value)}, but must be a number"
+    return ""
 
 
 def check_whole(name: str, value: object, low: int, high: int) -> int:

@@ -142,6 +142,7 @@ def embed(
     server: Server = SERVER,
 ) -> None:
     """Embed texts as vectors, and show how similar they are; or embed those of a file."""
+    has_pieces = kind == "sparse"
     name, is_float = (kind or "").replace("-", "_").upper(), encoding == "float"
 
     def request(part: Sequence[str] = ()) -> pb.EmbedRequest:
@@ -156,8 +157,17 @@ def embed(
             encodings=[f"EMBEDDING_ENCODING_{encoding.upper()}"],
             kinds=[f"EMBEDDING_KIND_{name}"] if name else [],
             top_k=top_k,
-            with_pieces=kind == "sparse",
+            with_pieces=has_pieces,
         )
+
+    def ask(part: Sequence[str]) -> pb.EmbedResponse:
+        nonlocal has_pieces
+        response: pb.EmbedResponse = client.ask(request(part))
+        is_sparse = any(result.HasField("sparse") for result in response.results)
+        if is_sparse and not has_pieces:  # by default: the first answer alone is asked for again
+            has_pieces = True
+            response = client.ask(request(part))
+        return response
 
     path = input_of(files, texts, is_json=as_json or as_ndjson)
     if path is not None:
@@ -167,7 +177,7 @@ def embed(
         answer_texts(
             given(texts),
             server.timeout_s,
-            lambda part: client.ask(request(part)),
+            ask,
             embedding_tables.of_kind(tables.embeddings if is_float else tables.encoded_vectors),
             as_json=as_json,
             as_ndjson=as_ndjson,

@@ -141,7 +141,11 @@ def import_model(source: str, output: Path, settings: ImportSettings) -> None:
         checkpoint = as_yes_no_scorer(checkpoint, settings.yes_no)
     checkpoint = imported(checkpoint, source, settings)
     if settings.pair_template is not None:
-        checkpoint = with_pair_template(checkpoint, read_template(Path(settings.pair_template)))
+        template = read_template(Path(settings.pair_template))
+        try:
+            checkpoint = with_pair_template(checkpoint, template)
+        except SettingError as error:  # which has the text, not the name of its file
+            raise SettingError(error.field, settings.pair_template, error.limit) from error
     if settings.origin is not None:
         checkpoint = replace(checkpoint, origin=settings.origin)
     save_checkpoint(checkpoint, output)

@@ -57,7 +57,11 @@ def read_pickle(path: Path, max_bytes: float = float("inf")) -> dict[str, Tensor
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of a damaged file it raises nearly anything
-        raise CheckpointError(f"{path} is not a file of weights alone: {reason(error)}") from error
+        what = "it is damaged, or holds more than tensors"  # torch advises to load it unchecked
+        raise CheckpointError(
+            f"{path} is not a file of weights alone: {what}; copy it again, or write the tensors "
+            "alone with torch.save"
+        ) from error
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
     ):

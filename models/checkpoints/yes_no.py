@@ -39,9 +39,10 @@ def as_yes_no_scorer(checkpoint: Checkpoint, words: str) -> Checkpoint:
     if getattr(decoder.config, "final_softcap", 0.0):
         limit = "left out: the logits of this decoder are capped, and not linear"
         raise SettingError("yes_no", words, limit)
-    ids = [_id_of(checkpoint.tokenizer, word, words) for word in words.split(",")]
-    if not 1 <= len(ids) <= 2:
+    given = words.split(",")
+    if len(given) > 2:
         raise SettingError("yes_no", words, "one word, or two with a comma between")
+    ids = [_id_of(checkpoint.tokenizer, word, words) for word in given]
     output = decoder.words if isinstance(decoder, GPT) else decoder.output or decoder.words
     rows = output.weight.detach()[ids]
     row = rows[0] - rows[1] if len(ids) == 2 else rows[0]

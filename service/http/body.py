@@ -96,10 +96,20 @@ def decode_json(body: Body, kind: type[T], max_depth: int) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        fault = of_record(error)
+        fault = of_record(error, kind=kind)
         raise invalid(fault.text, fault.field) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise HttpError(400, f"the body is not JSON: {error}", code="invalid_json") from error
+        text = _not_utf8(body) or f"the body is not JSON: {error}"
+        raise HttpError(400, text, code="invalid_json") from error
+
+
+def _not_utf8(body: Body) -> str:
+    """Which byte of a body is no UTF-8; empty where all are."""
+    try:
+        bytes(body).decode()
+    except UnicodeDecodeError as error:
+        return f"the body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}"
+    return ""
 
 
 def check_depth(body: Body, max_depth: int) -> None:

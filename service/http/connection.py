@@ -8,6 +8,7 @@ answers: that is added here. The bounds of bodies are in `body.py`. Lives on the
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 
@@ -225,7 +226,8 @@ class Connection(HttpToolsProtocol):
         self.shared.answered(status)
         self.flow.resume_reading()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            with suppress(OSError):  # the client has reset the connection
+                self.transport.write_eof()
         else:
             self.transport.close()
         self._cut = self.loop.call_later(LINGER_S, self.transport.abort)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -16,6 +16,7 @@ MAX_SHOWN_CHARACTERS = 64  # of a wrong name or value
 MAX_LISTED = 40  # names of fields
 _MISMATCH = re.compile(r"Expected `([^`]*)`(.*), got `([^`]*)`")
 _OUTSIDE = re.compile(r"Expected `([^`]*)` (.*)")
+_UNKNOWN = re.compile(r"Invalid enum value (.*)")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 _KINDS = {
     "object": "an object",
@@ -36,8 +37,11 @@ class Fault:
     field: str | None = None
 
 
-def of_record(error: msgspec.ValidationError, of: str = "") -> Fault:
-    """What is wrong with JSON that should have been a record: a body, or the field `of` it."""
+def of_record(error: msgspec.ValidationError, of: str = "", kind: object = None) -> Fault:
+    """What is wrong with JSON that should have been a record: a body, or the field `of` it.
+
+    With the record's `kind`, an unknown value is answered with the known ones.
+    """
     what, _, path = str(error).partition(" - at `")
     inner = path.rstrip("`").removeprefix("key in ").removeprefix("$").lstrip(".")
     joined = f"{of}{inner}" if inner.startswith("[") else ".".join(filter(None, (of, inner)))
@@ -52,7 +56,18 @@ def of_record(error: msgspec.ValidationError, of: str = "") -> Fault:
     if (outside := _OUTSIDE.fullmatch(what)) is not None:
         bound = outside[2].replace(">=", "of at least").replace("<=", "of at most")
         return Fault(f"{subject} is out of range, expected {_kind(outside[1])} {bound}", field)
+    if (unknown := _UNKNOWN.fullmatch(what)) is not None:
+        choices = _listed(_choices(kind, field or ""))
+        expected = f", expected one of {choices}" if choices else ", which is none of its values"
+        return Fault(f"{subject} is {unknown[1][:MAX_SHOWN_CHARACTERS]}{expected}", field)
     return Fault(f"{subject}: {what[:1].lower()}{what[1:]}", field)
+
+
+def _choices(kind: object, field: str) -> list[str]:
+    """The values of a record's field that has a `Literal` of texts; none for other fields."""
+    annotation = get_type_hints(kind).get(field) if isinstance(kind, type) else None
+    parts = (annotation, *get_args(annotation))
+    return [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
 
 
 def of_values(values: dict[str, Any], message: Descriptor) -> Fault | None:

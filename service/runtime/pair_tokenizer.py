@@ -110,10 +110,10 @@ class TemplatePairTokenizer(PairTokenizer):
         for index, text in enumerate(texts):
             if isinstance(text, str):
                 raise InvalidArgument(f"text {index} is no pair, and the model reads pairs")
-            self._num_others(text[0], *self._name_of(texts, index))
+            self._num_others(text[0], self._name_of(texts, index)[0], "texts")
         return [self._room] * len(texts)
 
-    def _num_others(self, query: str, name: str, field: str | None) -> int:
+    def _num_others(self, query: str, name: str, field: str) -> int:
         """The tokens in front of a document; raises `InputTooLong` where they leave it no room."""
         before = f"{self._before}{query}{self._between}"
         num_tokens = len(self._whole.encode(before, add_special_tokens=False).ids)

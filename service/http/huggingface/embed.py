@@ -13,11 +13,13 @@ from service.http.huggingface.fields import Inputs, check_texts, refuse
 from service.http.huggingface.texts import (
     EMBED,
     SIMILARITY,
+    WAY_OUT,
     Compared,
     check_normalize,
+    name_of_compared,
     unit_vector,
 )
-from service.http.openai.embedding_fields import width_in
+from service.http.openai.embedding_fields import named_kinds, width_in
 from service.http.openai.fields import named_texts
 from service.http.openai.models import name_of
 from service.http.request import Reply, Request
@@ -25,7 +27,6 @@ from service.http.routes import Route
 from service.repository.repository import ModelRepository
 
 BASES = ("", "/models/{model}")
-WAY_OUT = "set truncate to true"
 CUT_AT_END = {"truncation_direction": "a text that is cut loses its end"}
 ENDS = ("right", "Right")
 
@@ -73,8 +74,9 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
             truncate=bool(asked.truncate),
             prompt_name=asked.prompt_name,
             dimensions=width_in(asked.dimensions),
+            kinds=[text_pb2.EMBEDDING_KIND_DENSE],
         )
-        with named_texts("inputs[{}]".format, WAY_OUT):
+        with named_kinds(), named_texts("inputs[{}]".format, WAY_OUT):
             answer = await request.ask(EMBED, message)
         vectors = [values_of(each).tolist() for each in answer.results]
         return Reply.json(list(map(unit_vector, vectors)) if asked.normalize else vectors)
@@ -99,6 +101,6 @@ async def compare(request: Request) -> Reply:
         prompt_name=parameters.prompt_name,
         others_prompt_name=parameters.prompt_name,
     )
-    with named_texts(lambda n: f"sentences[{n - 1}]" if n else "source_sentence", WAY_OUT):
+    with named_texts(name_of_compared, WAY_OUT):
         answer = await request.ask(SIMILARITY, message)
     return Reply.json(list(answer.rows[0].values))

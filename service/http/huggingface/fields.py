@@ -1,6 +1,7 @@
 """What the pipelines have in common: the model, inputs of one text or of several, refusals."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -8,7 +9,7 @@ import msgspec
 
 from service.contract.manifest import Manifest
 from service.http.json_faults import of_record
-from service.http.openai.fields import check_count, texts_of, unsupported
+from service.http.openai.fields import check_count, named_texts, texts_of, unsupported
 from service.http.request import Reply, Request
 from service.http.status import HttpError, invalid
 
@@ -40,6 +41,10 @@ class Inputs:
         """Raises `HttpError`."""
         texts = texts_of(raw, "inputs", request.front.settings.max_texts)
         return cls(texts, is_one=not begins(raw, b"["))
+
+    def named(self, way_out: str | None = None) -> AbstractContextManager[None]:
+        """Errors of one of the texts name it; `way_out` is how the body asks for a cut."""
+        return named_texts("inputs".format if self.is_one else "inputs[{}]".format, way_out)
 
     def shaped(self, answers: list[T]) -> T | list[T]:
         """The answer of the only text, or those of all in a list."""

@@ -87,7 +87,8 @@ async def fill_masks(request: Request, target: Target) -> Reply:
         top_k=0 if parameters.targets else parameters.top_k or 0,
         candidates=parameters.targets or (),
     )
-    answer = await request.ask(FILL_MASK, message)
+    with inputs.named():
+        answer = await request.ask(FILL_MASK, message)
     filled = []
     for text, result in zip(inputs.texts, answer.results, strict=True):
         masks = [
@@ -132,7 +133,8 @@ async def classify_tokens(request: Request, target: Target) -> Reply:
         model=target.name, texts=inputs.texts, aggregation=AGGREGATIONS.get(strategy or "")
     )
     name = "entity" if strategy == "none" else "entity_group"
-    answer = await request.ask(CLASSIFY_TOKENS, message)
+    with inputs.named():
+        answer = await request.ask(CLASSIFY_TOKENS, message)
     entities = [
         [_entity(entity, name) for entity in result.entities if entity.label not in ignored]
         for result in answer.results

@@ -88,6 +88,12 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         for name in ("best_of", "num_return_sequences"):
             if is_stream and (getattr(self, name) or 1) > 1:
                 raise invalid(f"{name} is more than 1, expected stream to be false", name)
+        if 1 < (self.num_beams or 1) < self.num_outputs:
+            raise invalid(
+                f"num_return_sequences is {self.num_outputs}, expected at most num_beams, "
+                f"which is {self.num_beams}",
+                "num_return_sequences",
+            )
         if self.decoder_input_details and (is_stream or not self.details):
             raise invalid(
                 "decoder_input_details is true, expected details to be true and stream false",

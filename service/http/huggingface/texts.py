@@ -20,8 +20,8 @@ from service.http.huggingface.fields import (
     inputs_as,
     refuse,
 )
-from service.http.openai.embedding_fields import width_in
-from service.http.openai.fields import unsupported
+from service.http.openai.embedding_fields import named_kinds, width_in
+from service.http.openai.fields import named_texts, unsupported
 from service.http.request import Reply, Request
 from service.http.status import invalid
 
@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, Any] = {
     "sigmoid": text_pb2.SCORE_FUNCTION_SIGMOID,
     "none": text_pb2.SCORE_FUNCTION_IDENTITY,
 }
+WAY_OUT = "set truncate to true"  # of a text that is too long
 OF_IMAGES = {"function_to_apply": "scores are probabilities of a softmax over the labels"}
 REFUSED_OF_LABELS = {
     "candidate_labels": "the model has labels of its own",
@@ -107,9 +108,12 @@ async def classify_texts(request: Request, target: Target) -> Reply:
         pair = inputs_as(asked.inputs, TextPair)
         message.texts.append(pair.text)
         message.text_pairs.append(pair.text_pair)
+        inputs = Inputs([pair.text], is_one=True)
     else:
-        message.texts.extend(Inputs.of(request, asked.inputs).texts)
-    answer = await request.ask(CLASSIFY, message)
+        inputs = Inputs.of(request, asked.inputs)
+        message.texts.extend(inputs.texts)
+    with inputs.named():
+        answer = await request.ask(CLASSIFY, message)
     # A list of one for one text, too: as its clients read it.
     return Reply.json([_labels(each.labels, parameters) for each in answer.results])
 
@@ -174,7 +178,8 @@ async def extract_features(request: Request, target: Target) -> Reply:
             dimensions=width_in(asked.dimensions),
             kinds=[text_pb2.EMBEDDING_KIND_DENSE],
         )
-        answer = await request.ask(EMBED, message)
+        with named_kinds(), inputs.named(WAY_OUT):
+            answer = await request.ask(EMBED, message)
         vectors = [_vector(each.values, asked) for each in answer.results]
         return Reply.json(inputs.shaped(vectors))
     refuse(asked, OF_EMBEDDERS)
@@ -184,7 +189,8 @@ async def extract_features(request: Request, target: Target) -> Reply:
         truncate=truncate,
         pooling=features_pb2.POOLING_NONE,
     )
-    answer = await request.ask(EXTRACT, extraction)
+    with inputs.named(WAY_OUT):
+        answer = await request.ask(EXTRACT, extraction)
     return Reply.json(
         inputs.shaped(
             [[_vector(each.values, asked) for each in text.vectors] for text in answer.results]
@@ -208,6 +214,11 @@ def check_normalize(manifest: Manifest | None) -> None:
         raise unsupported("normalize", "false, but the model itself normalises its vectors")
 
 
+def name_of_compared(index: int) -> str:
+    """What a body calls one of the texts that are compared."""
+    return f"sentences[{index - 1}]" if index else "source_sentence"
+
+
 async def extract_or_compare(request: Request, target: Target) -> Reply:
     """What an embedder's own address answers: its clients send both kinds of request there."""
     asked = await request.json(LabelRequest)
@@ -225,7 +236,8 @@ async def compare_texts(request: Request, target: Target) -> Reply:
             texts=[asked.source_sentence] * len(asked.sentences),
             text_pairs=asked.sentences,
         )
-        scored = await request.ask(SCORE_PAIRS, pairs)
+        with named_texts("sentences[{}] with its source_sentence".format, None):
+            scored = await request.ask(SCORE_PAIRS, pairs)
         return Reply.json([result.score for result in scored.results])
     message = features_pb2.SimilarityRequest(
         model=target.name,
@@ -233,5 +245,6 @@ async def compare_texts(request: Request, target: Target) -> Reply:
         others=asked.sentences,
         measure=features_pb2.SIMILARITY_MEASURE_COSINE,
     )
-    answer = await request.ask(SIMILARITY, message)
+    with named_texts(name_of_compared, None):
+        answer = await request.ask(SIMILARITY, message)
     return Reply.json(list(answer.rows[0].values))

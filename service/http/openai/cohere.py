@@ -13,6 +13,7 @@ from attendant.v1 import text_pb2
 from service.http.openai.embedding_fields import (
     FLOAT,
     encoding_of,
+    named_kinds,
     prompt_for,
     width_in,
     written,
@@ -64,9 +65,10 @@ async def embed(request: Request) -> Reply:
         prompt_name=prompt_name,
         dimensions=width_in(asked.output_dimension, "output_dimension"),
         encodings=[encoding_of(each, TYPES) for each in kinds],
+        kinds=[text_pb2.EMBEDDING_KIND_DENSE],
     )
     request.field_names = {"dimensions": "output_dimension", "encodings": TYPES}
-    with named_texts("texts[{}]".format, "set truncate to END"):
+    with named_kinds(), named_texts("texts[{}]".format, "set truncate to END"):
         answer = await request.ask(EMBED, message)
     vectors: Any = {each: [written(result, each) for result in answer.results] for each in kinds}
     form = "embeddings_by_type"

@@ -162,6 +162,12 @@ def _check_best_of(asked: CompletionRequest) -> None:
         )
     if asked.best_of > MAX_BEST_OF:
         raise invalid(f"best_of is {asked.best_of}, expected at most {MAX_BEST_OF}", "best_of")
+    if asked.use_beam_search and asked.best_of > (asked.n or 1):
+        raise invalid(
+            f"best_of is {asked.best_of}, expected {asked.n or 1} as n is: with use_beam_search n "
+            "is also the number of beams",
+            "best_of",
+        )
     if asked.stream and asked.best_of > (asked.n or 1):
         raise invalid("best_of is larger than n, expected stream to be false", "best_of")
 

@@ -2,11 +2,14 @@
 
 import base64
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from attendant.v1 import text_pb2
 
 from service.api.packed import values_of
+from service.errors import InvalidArgument
 from service.http.openai.fields import MAX_ID
 from service.http.status import invalid
 
@@ -21,6 +24,12 @@ ENCODINGS = {
     "ubinary": text_pb2.EMBEDDING_ENCODING_UBINARY,
 }
 TYPES = (*ENCODINGS, BASE64)
+# Where the answers of an embedder are, by their kinds in the typed API.
+PATHS_OF_KINDS = {
+    "dense": "/v1/embeddings",
+    "sparse": "/embed_sparse",
+    "token_vectors": "/pooling",
+}
 # What a text is for, and the names that publishers have for its prompt, the likeliest first.
 PROMPTS_FOR = {
     "search_query": ("query", "search_query", "retrieval.query", "retrieval-query"),
@@ -46,9 +55,30 @@ def prompt_for(model: text_pb2.Model, purpose: str, field: str = "input_type") -
 
 def width_in(dimensions: int | None, field: str = "dimensions") -> int:
     """The number of values as the typed API has it, 0 for all. Raises `HttpError`."""
-    if dimensions is not None and not 1 <= dimensions <= MAX_ID:
-        raise invalid(f"{field} is {dimensions}, expected 1 or more", field)
-    return dimensions or 0
+    return 0 if dimensions is None else whole_in(dimensions, field, 1)
+
+
+def whole_in(number: int, field: str, least: int) -> int:
+    """The number, if the typed API's field can hold it. Raises `HttpError`."""
+    if not least <= number <= MAX_ID:
+        expected = f"{least} or more" if number < least else f"at most {MAX_ID}"
+        raise invalid(f"{field} is {number}, expected {expected}", field)
+    return number
+
+
+@contextmanager
+def named_kinds() -> Iterator[None]:
+    """The error of a model without the answers of a path, which no field of its body names."""
+    try:
+        yield
+    except InvalidArgument as error:
+        kind, _, known = str(error).removeprefix("kinds has ").partition(", but the model answers ")
+        if error.field != "kinds" or not known:
+            raise
+        ways = [path for name, path in PATHS_OF_KINDS.items() if name in known]
+        kind = kind.removesuffix("_vectors")
+        text = f"the request is for {kind} vectors, but the model answers {known}"
+        raise type(error)(f"{text}: see {' and '.join(ways)}", "model") from error
 
 
 def encoding_of(name: str, field: str) -> text_pb2.EmbeddingEncoding:

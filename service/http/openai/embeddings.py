@@ -9,6 +9,7 @@ from service.http.openai.embedding_fields import (
     BASE64,
     FLOAT,
     encoding_of,
+    named_kinds,
     prompt_for,
     width_in,
     written,
@@ -69,7 +70,7 @@ async def embed(request: Request) -> Reply:
         raise invalid("input has texts and token ids, expected one of them", "input")
     request.field_names = {"encodings": "embedding_type"}
     try:
-        with named_texts("input[{}]".format):
+        with named_kinds(), named_texts("input[{}]".format):
             answer = await request.ask(EMBED, message)
     except InvalidArgument as error:
         if error.field is None or not error.field.startswith("token_ids"):

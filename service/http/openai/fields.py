@@ -19,6 +19,7 @@ MAX_ID = 2**32 - 1
 _NUMBERED = re.compile(r"text (\d+) ")
 # What a tokenizer says of a text that is too long, and what the body's field for it is.
 TRUNCATION = "ask for truncation", "set truncate_prompt_tokens to -1"
+OTHERWISE = f", or {TRUNCATION[0]}", ""  # of a body that cannot ask for it
 PROMPTS = "a text, token ids, a list of texts, or a list of lists of token ids"
 
 
@@ -50,8 +51,13 @@ def texts_of(raw: msgspec.Raw, name: str, most: int) -> list[str]:
 
 
 @contextmanager
-def named_texts(name_of: Callable[[int], str], way_out: str = TRUNCATION[1]) -> Iterator[None]:
-    """Errors of one of a message's texts, by its number, name the body's field it came from."""
+def named_texts(
+    name_of: Callable[[int], str], way_out: str | None = TRUNCATION[1]
+) -> Iterator[None]:
+    """Errors of one of a message's texts, by its number, name the body's field it came from.
+
+    `way_out` is how the body asks for a cut, or None where no field does.
+    """
     try:
         yield
     except InvalidArgument as error:
@@ -59,7 +65,10 @@ def named_texts(name_of: Callable[[int], str], way_out: str = TRUNCATION[1]) -> 
         if (found := _NUMBERED.match(text)) is None:
             raise
         name = name_of(int(found[1]))
-        text = f"{name} {text[found.end() :].replace(TRUNCATION[0], way_out)}"
+        what = text[found.end() :].replace(
+            *OTHERWISE if way_out is None else (TRUNCATION[0], way_out)
+        )
+        text = f"{name} {what}"
         raise type(error)(text, re.split(r"\W", name)[0]) from error
 
 

@@ -12,6 +12,7 @@ import msgspec
 from attendant.v1 import text_pb2
 
 from service.api.packed import values_of
+from service.http.openai.embedding_fields import named_kinds, whole_in
 from service.http.openai.embeddings import EMBED
 from service.http.openai.fields import is_cut, named_texts, texts_of, unsupported
 from service.http.openai.models import find_model, name_of
@@ -64,9 +65,9 @@ async def embed_sparse(request: Request) -> Reply:
         truncate=bool(asked.truncate),
         prompt_name=asked.prompt_name or "",
         kinds=[text_pb2.EMBEDDING_KIND_SPARSE],
-        top_k=asked.top_k or 0,
+        top_k=0 if asked.top_k is None else whole_in(asked.top_k, "top_k", 0),
     )
-    with named_texts("inputs[{}]".format, "set truncate"):
+    with named_kinds(), named_texts("inputs[{}]".format, "set truncate to true"):
         answer = await request.ask(EMBED, message)
     return Reply.json([_pairs(result.sparse) for result in answer.results])
 
@@ -89,7 +90,7 @@ async def pool(request: Request) -> Reply:
         truncate=is_cut(asked.truncate_prompt_tokens, model.max_tokens),
         kinds=[f"EMBEDDING_KIND_{KINDS[task].upper()}"],
     )
-    with named_texts("input[{}]".format):
+    with named_kinds(), named_texts("input[{}]".format):
         answer = await request.ask(EMBED, message)
     data = [
         {"index": index, "object": "pooling", "data": _values(result)}

@@ -16,6 +16,7 @@ from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
 
+WAY_OUT = "set truncate to true"
 TextOrPair: TypeAlias = list[str]  # of one or two
 
 
@@ -53,7 +54,7 @@ async def predict(request: Request) -> Reply:
         truncate=asked.truncate,
         score_function=text_pb2.SCORE_FUNCTION_IDENTITY if asked.raw_scores else None,
     )
-    with named_texts("inputs".format if is_one else "inputs[{}]".format, "set truncate"):
+    with named_texts("inputs".format if is_one else "inputs[{}]".format, WAY_OUT):
         answer = await request.ask(CLASSIFY, message)
     labels = [
         [{"score": each.score, "label": each.label} for each in result.labels]

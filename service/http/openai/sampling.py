@@ -17,6 +17,7 @@ from service.http.status import invalid
 MAX_PRIORITY = 2**32 - 1  # of its field in the typed API
 MAX_LOGPROBS = 20  # OpenAI's for chats; of completions it is 5
 MAX_ID_DIGITS = 10  # those of 2^32
+MAX_BEAMS = 16  # the typed API's `beam_width`
 NO_INFILLING = "the model continues texts, and fills no gap before a suffix"
 
 
@@ -71,6 +72,8 @@ class SamplingFields(FormFields, kw_only=True):
             raise invalid(
                 f"priority is {self.priority}, expected at most {MAX_PRIORITY}", "priority"
             )
+        if self.use_beam_search and (self.n or 1) > MAX_BEAMS:
+            raise invalid(f"n is {self.n}, expected at most {MAX_BEAMS} with use_beam_search", "n")
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options is set, expected stream to be true", "stream_options")
 

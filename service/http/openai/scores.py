@@ -4,6 +4,8 @@ A model that scores pairs gives its own score; an embedder the cosine of the two
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -11,6 +13,7 @@ from uuid import uuid4
 import msgspec
 from attendant.v1 import features_pb2, text_pb2
 
+from service.errors import InvalidArgument
 from service.http.openai.fields import is_cut, named_texts, texts_of
 from service.http.openai.models import find_model, name_of
 from service.http.request import Reply, Request
@@ -128,6 +131,19 @@ class _Pairs:
     is_truncated: bool
     is_raw: bool | None  # whether scores are logits; None where the model decides
 
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors of a pair name the body's fields; those of a first text alone, its field."""
+        try:
+            yield
+        except InvalidArgument as error:
+            is_first = error.field == "texts"
+            with named_texts(self.name_of_first if is_first else self.name_of_pair):
+                raise
+
+    def name_of_first(self, index: int) -> str:
+        return self.names[0] if len(set(self.firsts)) == 1 else f"{self.names[0]}[{index}]"
+
     def name_of_pair(self, index: int) -> str:
         first, second = self.names
         return f"{second}[{index}] with its {first}"
@@ -154,7 +170,7 @@ async def _scores(
             truncate=cut,
             raw_scores=pairs.is_raw,
         )
-        with named_texts(pairs.name_of_pair):
+        with pairs.named():
             scored = await request.ask(SCORE_PAIRS, message)
         return name, [result.score for result in scored.results], scored.num_tokens
     is_one = len(set(pairs.firsts)) == 1

@@ -19,6 +19,7 @@ from service.errors import InvalidArgument, invalid_field
 from service.runtime.tokenizer import EncodedText, Text, TokenRows
 from service.serving.tasks.embedding_kinds import DENSE, OUTPUTS, KindsAsked
 from service.serving.tasks.embedding_options import (
+    FLOAT,
     encodings_of,
     in_front,
     parameters_in_front,
@@ -105,9 +106,9 @@ def _embed(fields: Fields, model: TextTaskModel) -> Ask:
         name = "prompt_name" if prompt_name else "prompt"
         raise invalid_field(name, "is put in front of texts, expected none beside token_ids")
     in_use = "" if rows else prompt_of(model, prompt_name, prompt)
+    asked.check_dense(fields["dimensions"], [str(each) or FLOAT for each in fields["encodings"]])
     width = width_of(model.manifest, fields["dimensions"])
     encodings = encodings_of(model.manifest, fields["encodings"], width)
-    asked.check_dense(fields["dimensions"], encodings)
 
     def answer(reply: TextReply) -> Fields:
         vectors: Iterable[Fields] = repeat({})

@@ -190,3 +190,23 @@ def _unwrapped(output: str) -> str:
 def _row(output: str, name: str) -> str:
     """The line of the table that has the name."""
     return next(line for line in output.splitlines() if line.startswith(f"│ {name} "))
+
+
+def test_a_template_for_another_model_is_refused_by_the_name_of_its_file(
+    run: Run, base: Path, tmp_path: Path
+) -> None:
+    template = tmp_path / "template.txt"
+    template.write_text("Judge whether {document} answers {query}.")
+    result = run("import", base, tmp_path / "copy", "--pair-template", template)
+    assert result.exit_code == 2
+    output = result.output.replace("\n", "")
+    assert "--pair-template" in output
+    assert "template.txt' is not allowed, it must be left out: it is for decoders" in output
+    assert "Judge" not in output
+
+
+def test_a_folder_without_its_configuration_says_what_to_copy(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = run("import", tmp_path / "empty", tmp_path / "copy")
+    assert result.exit_code == 1
+    assert "config.json is missing: copy the whole folder of the checkpoint" in result.output

@@ -320,7 +320,13 @@ def test_absent_and_default_fields_load(save: Save) -> None:
         ("problem_type", ["regression"], "problem_type is ['regression'], but must be one of"),
         ("id2label", {"0": "a", "2": "b"}, "id2label has 2 labels and the head 3 outputs"),
         ("hidden_size", None, "no field 'hidden_size'"),
-        ("hidden_size", "wide", "field of the wrong type"),
+        (
+            "hidden_size",
+            "wide",
+            "field of the wrong type: hidden_size is 'wide', but must be a number",
+        ),
+        ("layer_norm_eps", "small", "layer_norm_eps is 'small', but must be a number"),
+        ("quantization_config", {"bits": 4}, "quantization_config is not supported: export it"),
         ("num_attention_heads", 5, "num_heads is 5, but must be a divisor of hidden_size 24"),
     ],
 )

@@ -113,8 +113,8 @@ class Harm:
         ({"weight": torch.ones(1, SIZE) / 0, "bias": torch.ones(1)}, "not finite"),
         ({"weight": torch.ones(1, 99_999), "bias": torch.ones(1)}, "must have at most 66056"),
         ([1, 2], "must hold tensors by their names"),
-        (b"nonsense", "not a file of weights alone"),
-        (pickle.dumps(Harm()), "not a file of weights alone"),
+        (b"nonsense", "not a file of weights alone: it is damaged, or holds more than tensors; "),
+        (pickle.dumps(Harm()), "not a file of weights alone: it is damaged, or holds more than"),
     ],
 )
 def test_a_map_that_does_not_fit_is_refused(

@@ -146,6 +146,8 @@ def test_words_are_one_token_each(folder: tuple[Path, Any]) -> None:
     checkpoint = load_checkpoint(folder[0])
     with pytest.raises(SettingError, match="words of one token each"):
         as_yes_no_scorer(checkpoint, "certainly,no")
+    with pytest.raises(SettingError, match="one word, or two with a comma between"):
+        as_yes_no_scorer(checkpoint, "yes,no,perhaps")
     alone = as_yes_no_scorer(checkpoint, "yes")
     assert alone.text_network.score_function == "identity"
     with pytest.raises(SettingError, match="it is for decoders"):

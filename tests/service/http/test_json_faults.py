@@ -1,6 +1,6 @@
 """What is wrong with a body of JSON, in plain words with the path of the field."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ class Record(msgspec.Struct):
     named: dict[str, float] | None = None
     flag: bool = False
     seen: bool | None = None
+    end: Literal["left", "right"] | None = None
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,7 @@ class Record(msgspec.Struct):
             "named[...] is a text, expected a number",
             "named[...]",
         ),
+        (b'{"name": "", "end": "up"}', "end is 'up', expected one of left, right", "end"),
     ],
 )
 def test_a_record_s_fault_names_the_field_and_kinds(
@@ -57,7 +59,7 @@ def test_a_record_s_fault_names_the_field_and_kinds(
 ) -> None:
     with pytest.raises(msgspec.ValidationError) as failed:
         msgspec.json.decode(body, type=Record)
-    assert of_record(failed.value) == Fault(text, field)
+    assert of_record(failed.value, kind=Record) == Fault(text, field)
 
 
 def test_the_fault_of_a_part_has_the_path_from_the_body() -> None:

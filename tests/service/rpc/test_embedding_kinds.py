@@ -1,5 +1,6 @@
 """Sparse weights and token vectors beside dense vectors, over the wire: `three` has all of them."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,6 +129,8 @@ async def test_a_model_of_terms_answers_the_weights_above_0(served: Served) -> N
         ),
         ({"kinds": [SPARSE], "dimensions": 4}, "dimensions is for dense, which kinds lacks"),
         ({"kinds": [7]}, "kinds has 7, expected 0 to 3"),
+        ({"kinds": [SPARSE], "dimensions": 5}, "dimensions is for dense, which kinds lacks"),
+        ({"kinds": [SPARSE], "encodings": [2]}, "encodings is for dense, which kinds lacks"),
         ({"top_k": 3}, "top_k is 3, but it is for sparse, which kinds lacks"),
         ({"with_pieces": True}, "with_pieces is True, but it is for sparse, which kinds lacks"),
     ],
@@ -175,6 +178,14 @@ async def test_the_command_shows_pieces_and_weights(served: Served) -> None:
     for token in ("prize", "win"):
         assert token in result.stdout
     assert "weight" in result.stdout
+
+
+async def test_the_command_shows_the_same_of_a_model_that_has_nothing_else(served: Served) -> None:
+    named = await run(served, "embed", "terms", TEXTS[0], "--kind", "sparse", "--json")
+    found = await run(served, "embed", "terms", TEXTS[0], "--json")
+    assert found.exit_code == named.exit_code == 0, found.stderr
+    pieces = [json.loads(each.stdout)["results"][0]["sparse"]["pieces"] for each in (named, found)]
+    assert pieces[0] == pieces[1] != []
 
 
 async def test_a_prompt_stands_in_front_of_a_text_with_any_kind(served: Served) -> None:

@@ -167,6 +167,10 @@ async def test_nested_parameters_count_too(served: Served) -> None:
         ({"max_new_tokens": -1}, "max_new_tokens is -1, expected a whole number from 0 to "),
         ({"max_new_tokens": 0}, "max_new_tokens is 0, expected 1 to 1048576"),
         ({"best_of": 2, "num_return_sequences": 3}, "best_of is 2, expected at least"),
+        (
+            {"num_beams": 2, "num_return_sequences": 3},
+            "num_return_sequences is 3, expected at most num_beams, which is 2",
+        ),
         ({"generate_parameters": {"max_new_tokens": "a"}}, "generate_parameters.max_new_"),
         ({"temperature": "hot"}, "parameters.temperature is a text, expected a number or null"),
         ({"temperature": 101}, "temperature is 101"),
@@ -178,7 +182,7 @@ async def test_what_is_not_supported_is_refused_by_name(
     for is_stream in (False, True):
         answer = await post(served, PATH, inputs="once", parameters=parameters, stream=is_stream)
         assert (answer.status, list(answer.json)) == (400, ["error"])
-        if not is_stream or "best_of" not in parameters:
+        if not (is_stream and {"best_of", "num_return_sequences"} & set(parameters)):
             assert answer.json["error"].startswith(text)
 
 

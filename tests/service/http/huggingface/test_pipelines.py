@@ -282,3 +282,53 @@ async def test_what_is_refused_has_a_text_alone(
 async def test_bytes_that_are_no_image_are_refused(served: Served) -> None:
     answer = await within_patience(ask(served, "POST", "/models/light", b"nothing"))
     assert answer.status == 400
+
+
+TOO_LONG = " ".join(["prize"] * 40)
+CUT = ": shorten it, or set truncate to true"
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "name", "end"),
+    [
+        ("spam", TOO_LONG, "inputs", ": shorten it"),
+        ("spam", ["win", TOO_LONG], "inputs[1]", ": shorten it"),
+        ("spam", {"text": "win", "text_pair": TOO_LONG}, "inputs", ": shorten it"),
+        ("mini", ["win", TOO_LONG], "inputs[1]", CUT),
+        ("deep", TOO_LONG, "inputs", CUT),
+        ("fills", ["[MASK]", f"{TOO_LONG} [MASK]"], "inputs[1]", ": shorten it"),
+        ("tags", ["win", TOO_LONG], "inputs[1]", ": shorten it"),
+        (
+            "mini",
+            {"source_sentence": TOO_LONG, "sentences": ["win"]},
+            "source_sentence",
+            ": shorten it",
+        ),
+        (
+            "mini",
+            {"source_sentence": "win", "sentences": ["win", TOO_LONG]},
+            "sentences[1]",
+            ": shorten it",
+        ),
+        (
+            "match",
+            {"source_sentence": "win", "sentences": ["win", TOO_LONG]},
+            "sentences[1] with its source_sentence",
+            ": shorten it",
+        ),
+    ],
+)
+async def test_a_text_that_is_too_long_is_named_as_in_the_body(
+    served: Served, model: str, inputs: Any, name: str, end: str
+) -> None:
+    """And a cut is the way out where the body has a field for it, and nowhere else."""
+    answer = await post(served, f"/models/{model}", inputs=inputs)
+    error = answer.json["error"]
+    assert answer.status == 400
+    assert error.startswith(f"{name} has ")
+    assert error.endswith(end)
+
+
+async def test_a_text_without_a_mask_is_named_as_in_the_body(served: Served) -> None:
+    answer = await post(served, "/models/fills", inputs=["win the [MASK]", "lunch"])
+    assert answer.json["error"] == "inputs[1] has 0 [MASK], expected 1 to 16"

@@ -332,6 +332,16 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"suffix": "end"}, "suffix", "suffix is not supported: "),
     ({"best_of": 2, "n": 3}, "best_of", "best_of is 2, expected at least n, which is 3"),
     ({"best_of": 2, "stream": True}, "best_of", "best_of is larger than n, expected stream to be"),
+    (
+        {"use_beam_search": True, "n": 17},
+        "n",
+        "n is 17, expected at most 16 with use_beam_search",
+    ),
+    (
+        {"use_beam_search": True, "n": 2, "best_of": 3},
+        "best_of",
+        "best_of is 3, expected 2 as n is: with use_beam_search n is also the number of beams",
+    ),
     ({"stream_options": {}}, "stream_options", "stream_options is set, expected stream to be true"),
     ({"prompt_logprobs": 21}, "prompt_logprobs", "prompt_logprobs is 21, expected 0 to 20"),
     ({"prompt_logprobs": -1}, "prompt_logprobs", "prompt_logprobs is -1, expected 0 to 20"),

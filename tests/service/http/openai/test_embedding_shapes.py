@@ -156,6 +156,11 @@ async def test_an_embedder_ranks_a_query_with_its_prompt_and_documents_with_thei
     ("path", "fields", "text"),
     [
         ("/v1/embeddings", {"dimensions": 0}, "dimensions is 0, expected 1 or more"),
+        (
+            "/v1/embeddings",
+            {"dimensions": 2**32},
+            "dimensions is 4294967296, expected at most 42949",
+        ),
         ("/v1/embeddings", {"dimensions": 5}, "dimensions is 5, expected one of 12, 8"),
         ("/v1/embeddings", {"embedding_type": "int4"}, "embedding_type is 'int4', expected one of"),
         ("/v1/embeddings", {"input_type": "poem"}, "input_type is 'poem', expected one of search_"),
@@ -171,6 +176,7 @@ async def test_an_embedder_ranks_a_query_with_its_prompt_and_documents_with_thei
         ),
         ("/v2/embed", {"output_dimension": 5}, "output_dimension is 5, expected one of 12, 8"),
         ("/v2/embed", {"texts": []}, "texts has 0 elements, expected 1 to 1024"),
+        ("/v2/embed", {"truncate": "none"}, "truncate is 'none', expected one of NONE, START, END"),
         ("/v2/embed", {"truncate": "START"}, "truncate is not supported: a text that is cut"),
         (
             "/v2/embed",

@@ -47,11 +47,55 @@ async def test_pooling_answers_a_vector_per_token_or_text(served: Served) -> Non
         ("/v1/embeddings", {"model": "terms", "input": "now"}, "the model answers sparse only"),
         ("/pooling", {"model": "mini", "input": "now", "task": "token_embed"}, "dense only"),
         ("/models/terms", {"inputs": "now"}, "the model answers sparse only"),
+        (
+            "/embed",
+            {"model": "terms", "inputs": "now"},
+            "the request is for dense vectors, but the model answers sparse only: see /embed",
+        ),
+        ("/v2/embed", {"model": "terms", "texts": ["now"]}, "answers sparse only: see /embed_spa"),
+        (
+            "/v1/embeddings",
+            {"model": "terms", "input": "now", "embedding_type": "int8"},
+            "answers sparse only: see /embed_sparse",
+        ),
+        (
+            "/pooling",
+            {"model": "terms", "input": "now", "task": "token_embed"},
+            "the request is for token vectors, but the model answers sparse only",
+        ),
+        (
+            "/embed_sparse",
+            {"model": "mini", "inputs": "now"},
+            "the request is for sparse vectors, but the model answers dense only: see /v1/embed",
+        ),
     ],
 )
 async def test_a_model_without_such_an_answer_says_what_it_has(
     served: Served, path: str, fields: dict[str, Any], text: str
 ) -> None:
     answer = await post(served, path, **fields)
+    assert answer.status == 400
+    assert text in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "text"),
+    [
+        ("/embed_sparse", {"inputs": "now", "top_k": -1}, "top_k is -1, expected 0 or more"),
+        (
+            "/embed_sparse",
+            {"inputs": "now", "top_k": 10**12},
+            "top_k is 1000000000000, expected at most 4294967295",
+        ),
+        ("/embed_sparse", {"inputs": ["now", "now " * 40]}, "inputs[1] has "),
+        ("/embed_sparse", {"inputs": "now " * 40}, ": shorten it, or set truncate to true"),
+        ("/pooling", {"input": "now", "task": "classify"}, "task is 'classify', expected one of "),
+        ("/pooling", {"input": "now", "task": "rank"}, "expected one of embed, token_embed"),
+    ],
+)
+async def test_a_wrong_value_is_answered_with_the_field_and_its_bounds(
+    served: Served, path: str, fields: dict[str, Any], text: str
+) -> None:
+    answer = await post(served, path, model="three", **fields)
     assert answer.status == 400
     assert text in answer.body.decode()
