@@ -168,5 +168,5 @@ async def test_vectors_of_a_file_are_those_of_a_request(
     assert set(os.listdir(tmp_path)) == left, "a whole job leaves nothing of its own"
 
 
-async def _models(served: Served) -> Sequence[Any]:
-    return (await served.text.ListModels(text_pb2.ListModelsRequest())).models
+async def _models(served: Served) -> list[Any]:
+    return list((await served.text.ListModels(text_pb2.ListModelsRequest())).models)
