@@ -20,12 +20,12 @@ from export.exporter import Exported, export_any
 from export.graphs.files import bytes_on_disk
 from export.recipes.image_samples import read_images
 from export.settings import ExportSettings, HeldOut
+from export.writer import adapted_beside
 from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import Example as LabelledExample
 from models.data.datasets import read_dataset
 from models.networks.vit import VisionTransformer
 from service.contract.manifest import Example
-from service.generation.adapter_buffers import ADAPTERS_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ def export_table(exported: Exported, settings: ExportSettings) -> Table:
     ]
     for key in dict.fromkeys(chain.from_iterable(measured)):
         table.add_row(key, *(str(column.get(key, "")) for column in measured))
-    adapted = [(exported.folder / name).with_suffix(ADAPTERS_SUFFIX) for name in manifest.graphs]
-    if any(path.is_file() for path in adapted):
-        table.add_row("graph with adapters", *(path.name * path.is_file() for path in adapted))
-        more = (f"{bytes_on_disk(path) / 2**20:.1f}" * path.is_file() for path in adapted)
+    adapted = [adapted_beside(exported.folder / filename) for filename in manifest.graphs]
+    if any(adapted):
+        table.add_row("graph with adapters", *(path.name if path else "" for path in adapted))
+        more = (f"{bytes_on_disk(path) / 2**20:.1f}" if path else "" for path in adapted)
         table.add_row("MiB more for it", *more)
         slots, rank = settings.lora_slots, settings.lora_rank
         products = ", ".join(settings.adapted_products())
