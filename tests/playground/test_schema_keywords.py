@@ -53,7 +53,7 @@ BESIDE = {"additionalItems": {"items": [True]}}  # without which the server read
 
 
 def schemas() -> list[dict[str, Any]]:
-    """One for each keyword and value; the only text in `$ref` is one that is looked up and found."""
+    """One for each keyword and value; the only text in `$ref` is one that leads to a schema."""
     defined = {"$defs": {"number": SCHEMA}}
     made = [
         defined | BESIDE.get(keyword, {}) | {keyword: value}
