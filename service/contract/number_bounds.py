@@ -107,7 +107,7 @@ class _Places:
         while waiting:
             schemas, place = waiting.pop()
             key = _key(schemas)
-            if not schemas or key in seen:
+            if key in seen:
                 continue
             seen.add(key)
             self._check_one(schemas, place)
@@ -305,8 +305,7 @@ def _strictest(schema: Schema, own: str, exclusive: str, sign: int) -> tuple[flo
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and value == value  # NaN is a word that Python reads as a number
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_whole(number: float) -> bool:

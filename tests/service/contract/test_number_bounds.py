@@ -10,6 +10,7 @@ from service.contract.grammar import Grammar
 from service.errors import InvalidArgument
 
 ABOVE, TO = {"type": "number", "exclusiveMinimum": 3}, {"maximum": 3.5}
+REST = {"additionalProperties": {"maximum": 2}}
 DEFS = {"above": ABOVE, "to": TO}
 MOST_S = 1.0  # of processor time, far above what is measured
 
@@ -31,7 +32,10 @@ def an(a: object, **more: object) -> dict[str, Any]:
         ({"$defs": DEFS, "allOf": [ref("above"), ref("to")]}, ""),
         ({"$defs": {**DEFS, "both": {**ref("above"), **TO}}, **ref("both")}, ""),
         ({"$defs": {"a/b c": ABOVE}, "$ref": "#/$defs/a~1b%20c", **TO}, ""),
+        ({"$defs": {"a~b": ABOVE}, "$ref": "#/$defs/a~0b", **TO}, ""),
         ({"$defs": {"x": {"$anchor": "q", **ABOVE}}, "$ref": "#q", **TO}, ""),
+        ({"$defs": {"x": {"$id": "#q", **ABOVE}}, "$ref": "#q", **TO}, ""),
+        ({"definitions": {"x": {"id": "#q", **ABOVE}}, "$ref": "#q", **TO}, ""),
         ({"$id": "http://a/b", "$defs": {"x": {"$id": "c", **ABOVE}}, "$ref": "c", **TO}, ""),
         ({"definitions": {"x": ABOVE}, "allOf": [{"$ref": "#/definitions/x"}, TO]}, ""),
         ({**ABOVE, "anyOf": [{"minimum": 5}, TO]}, ""),
@@ -40,6 +44,8 @@ def an(a: object, **more: object) -> dict[str, Any]:
         ({"allOf": [an(ABOVE), an(TO)]}, "a"),
         (an(ABOVE, allOf=[{"additionalProperties": TO}]), "a"),
         (an(ABOVE, patternProperties={"^a": TO}), "a"),
+        (an({**ABOVE, **TO}, patternProperties={"^b": {"maximum": 2}}), "a"),
+        ({"allOf": [an(ABOVE), an(TO), {"patternProperties": {"^a": {}}, **REST}]}, "a"),
         ({"patternProperties": {"^a": ABOVE}, "allOf": [{"patternProperties": {"^a": TO}}]}, "*"),
         (an({"$defs": {"a": 1}, **ABOVE}, anyOf=[an(an(1)), an(TO), {}]), "a"),
         ({"properties": {"n": ABOVE, "m": {"$ref": "#/properties/n", **TO}}}, "m"),
@@ -81,6 +87,9 @@ def test_a_bound_that_would_be_lost_where_schemas_meet_is_refused_with_its_place
         {**ABOVE, "allOf": [{"maximum": 3.5, "minimum": 3.25}]},
         {**ABOVE, "allOf": [TO, {"maximum": 2}]},  # no number at all
         {"allOf": [{"minimum": 3}, {"exclusiveMinimum": True}, TO]},
+        {"exclusiveMinimum": False, "maximum": 0.5},
+        {"allOf": [an(ABOVE), an(TO), an({"maximum": 2})]},
+        {"allOf": [an(ABOVE), an(TO), REST]},
         {"$ref": "#/$defs/absent", **ABOVE, "$defs": [TO]},
         {"$ref": "#/allOf/7", **ABOVE, "allOf": [{}], "else": TO},
         {"$ref": 5, **ABOVE, "allOf": TO, "items": 5, "properties": [TO]},
@@ -90,6 +99,42 @@ def test_a_bound_that_would_be_lost_where_schemas_meet_is_refused_with_its_place
 )
 def test_bounds_that_do_not_meet_are_taken(schema: dict[str, Any]) -> None:
     assert Grammar.of("json_schema", schema).text == json.dumps(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"exclusiveMinimum": 3, "maximum": 4},
+        {"exclusiveMinimum": 3, "exclusiveMaximum": 4},
+        {"minimum": -4, "exclusiveMaximum": -3},
+        {"exclusiveMinimum": 3, "maximum": 3},
+        {"minimum": -3, "exclusiveMaximum": -3},
+        {"exclusiveMinimum": -3, "maximum": -2.5},
+        {"exclusiveMaximum": 3, "minimum": 2.5},
+    ],
+)
+def test_ranges_that_are_kept_to_are_taken_beside_bounds_that_are_near(
+    schema: dict[str, Any],
+) -> None:
+    """Of other properties, so that all ranges are looked at."""
+    beside = {"properties": {"bounded": schema, "above": ABOVE, "to": TO}}
+    assert Grammar.of("json_schema", beside).text == json.dumps(beside)
+
+
+def test_a_bound_of_zero_is_lost_on_both_sides() -> None:
+    for bounds in (
+        {"exclusiveMinimum": 0, "maximum": 0.5},
+        {"minimum": -0.5, "exclusiveMaximum": 0},
+    ):
+        with pytest.raises(InvalidArgument, match="without 0, which is not kept to"):
+            Grammar.of("json_schema", bounds)
+
+
+def test_one_lost_bound_is_found_among_many_others() -> None:
+    bounds = [{"minimum": low} for low in (-20, -7, 0, 5)] + [{"maximum": high} for high in (-9, 8)]
+    lost = {"minimum": -3.5, "exclusiveMaximum": -3}
+    with pytest.raises(InvalidArgument, match=r"from -3\.5 to -3 without -3 at '6'"):
+        Grammar.of("json_schema", {"prefixItems": [*bounds, lost]})
 
 
 def doubling(keyword: str) -> dict[str, Any]:
