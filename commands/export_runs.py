@@ -20,6 +20,7 @@ from export.exporter import Exported, export_any
 from export.graphs.files import bytes_on_disk
 from export.recipes.image_samples import read_images
 from export.settings import ExportSettings, HeldOut
+from export.writer import adapted_beside
 from models.checkpoints.checkpoint import load_checkpoint
 from models.data.datasets import Example as LabelledExample
 from models.data.datasets import read_dataset
@@ -104,13 +105,16 @@ def export_model(
             ),
         )
         exported = export_any(checkpoint, settings, held_out, on_step=status.update, task=task)
-    Console().print(export_table(exported))
+    Console().print(export_table(exported, settings))
     for precision, reason in exported.manifest.left_out.items():
         errors.print(Text(f"{precision} is left out: {reason}"))
 
 
-def export_table(exported: Exported) -> Table:
-    """The counts and measurements of an export, a column per graph."""
+def export_table(exported: Exported, settings: ExportSettings) -> Table:
+    """The counts and measurements of an export, a column per graph of the model itself.
+
+    A graph that serves adapters has rows in the column of the graph that it stands beside.
+    """
     table = Table(title=str(exported.folder), show_header=False)
     manifest = exported.manifest
     columns = list(manifest.graphs.values())
@@ -126,4 +130,15 @@ def export_table(exported: Exported) -> Table:
     ]
     for key in dict.fromkeys(chain.from_iterable(measured)):
         table.add_row(key, *(str(column.get(key, "")) for column in measured))
+    adapted = [adapted_beside(exported.folder / filename) for filename in manifest.graphs]
+    if any(adapted):
+        table.add_row("graph with adapters", *(path.name if path else "" for path in adapted))
+        more = (f"{bytes_on_disk(path) / 2**20:.1f}" if path else "" for path in adapted)
+        table.add_row("MiB more for it", *more)
+        slots, rank = settings.lora_slots, settings.lora_rank
+        products = ", ".join(settings.adapted_products())
+        table.caption = (
+            f"with adapters: at most {slots} in a step, of rank {rank} at most, for {products}; "
+            "add them with attendant import-adapter"
+        )
     return table

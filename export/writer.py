@@ -182,6 +182,12 @@ def _write_graphs(
         save(graph, path)
 
 
+def adapted_beside(graph: Path) -> Path | None:
+    """The graph with adapters beside a graph that was written; None where there is none."""
+    path = graph.with_suffix(ADAPTERS_SUFFIX)
+    return path if path.is_file() else None
+
+
 def _write_model_files(
     exported: ExportedModel, folder: Path, name: str, max_batch_size: int
 ) -> None:

@@ -60,6 +60,7 @@ TESTS = (
     "contract/test_grammar",
     "contract/test_manifest",
     "contract/test_model_config",
+    "contract/test_number_bounds",
     "contract/test_option_rules",
     "contract/test_optional_inputs",
     "contract/test_precision",

@@ -197,6 +197,7 @@ POLICY = (
     "contract/accelerators",
     "contract/config_completion",
     "contract/grammar",
+    "contract/number_bounds",
     "contract/schema_checks",
     "contract/config_checks",
     "contract/embedder_use",

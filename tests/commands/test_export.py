@@ -122,6 +122,31 @@ def test_decoder_s_export_prints_parity_and_perplexity(
     assert "max_batch_size" not in (repository / "tale/config.pbtxt").read_text()
 
 
+@pytest.mark.parametrize("rank", [0, 6])
+def test_a_graph_with_adapters_is_printed_where_it_is_written(
+    decoder_folder: Path, tmp_path: Path, rank: int
+) -> None:
+    """Its file, its size without the weights that both graphs share, and what it takes."""
+    options = ("--name", "tale", "--precision", "fp32", "--lora-rank", str(rank))
+    targets = ("--lora-slots", "3", "--lora-targets", "query,contract")
+    result = run(decoder_folder, *options, *targets, "--repository", tmp_path)
+    assert result.exit_code == 0, result.output
+    path = tmp_path / "tale/1/model.adapters.onnx"
+    assert path.is_file() == bool(rank)
+    assert ("graph with adapters" in result.output) == bool(rank)
+    if not rank:
+        return
+    rows = [line.strip("│ ").split(" │ ") for line in result.output.splitlines() if "│" in line]
+    printed = {name.strip(): value.strip() for name, value in rows}
+    assert printed["graph with adapters"] == path.name
+    assert printed["MiB more for it"] == f"{path.stat().st_size / 2**20:.1f}"
+    caption = " ".join(result.output.rpartition("┘")[2].split())
+    assert caption == (
+        "with adapters: at most 3 in a step, of rank 6 at most, for query, contract; "
+        "add them with attendant import-adapter"
+    )
+
+
 @on_processors_of_blocks
 def test_decoder_s_perplexity_over_the_limit_is_an_error(
     decoder_folder: Path, tmp_path: Path

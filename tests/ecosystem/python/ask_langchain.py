@@ -7,7 +7,7 @@ from typing import Literal
 
 import openai
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 BASE = f"{os.environ['ATTENDANT_URL']}/v1"
 KEY = SecretStr("none")
@@ -55,8 +55,12 @@ def check_chats() -> None:
 
 
 class Person(BaseModel):
-    """What an answer has to be; bounded, as random weights end no text by themselves."""
+    """What an answer has to be; bounded, as random weights end no text by themselves.
 
+    Without `forbid`, the schema of a function allows any number of further properties.
+    """
+
+    model_config = ConfigDict(extra="forbid")
     name: str = Field(max_length=8)
     age: int = Field(ge=0, le=150)
 
@@ -65,7 +69,8 @@ def check_structured_output() -> None:
     chat = ChatOpenAI(base_url=BASE, api_key=KEY, model="tiny-calls", max_completion_tokens=200)
     for method in METHODS:
         structured = chat.with_structured_output(Person, method=method)
-        assert isinstance(structured.invoke("Ann is 30"), Person)
+        person = structured.invoke("Ann is 30")
+        assert isinstance(person, Person), f"{method}: {person!r}"
 
 
 def check_chat_is_refused() -> None:
