@@ -10,7 +10,7 @@ import json
 import random
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Encoder:
     pooling: str = ""  # mean or cls, of an embedder
     max_tokens: int = 512  # of a text, or of a query and a document; the folder of MiniLM says 256
     fields: dict[str, Any] = field(default_factory=dict)  # where it is not the family's base
+    word_spread: float = 1.0  # of word vectors, over the family's
 
 
 def _both(name: str, title: str, kind: str, pooling: str) -> dict[str, Encoder]:
@@ -50,12 +51,17 @@ def _both(name: str, title: str, kind: str, pooling: str) -> dict[str, Encoder]:
     }
 
 
+# Random BERT's scores hardly follow the words, and int8 would change more of them than it may.
+FOLLOWING_WORDS = 3.0
 ENCODERS: dict[str, Encoder] = {
     "minilm": Encoder("all-MiniLM-L6-v2", "", EMBED, "mean", max_tokens=256),
     "minilm-reranker": Encoder("all-MiniLM-L6-v2 with one label", "", RERANK),
     **_both("bert-base", "BERT-base", "bert", "cls"),
     **_both("modernbert-base", "ModernBERT-base", "modernbert", "cls"),
 }
+ENCODERS["bert-base-reranker"] = replace(
+    ENCODERS["bert-base-reranker"], word_spread=FOLLOWING_WORDS
+)
 
 
 def texts_of_real_lengths(count: int) -> list[str]:
@@ -116,6 +122,7 @@ def _write_random(encoder: Encoder, target: Path) -> None:
         for key, parameter in model.named_parameters():
             if parameter.dim() == 2 and "embed" not in key:
                 parameter.mul_(SPREAD)
+        model.get_input_embeddings().weight.mul_(encoder.word_spread)
     model.save_pretrained(target)
     _write_shared_tokenizer(target)
     _add_keys(target, encoder.kind)
