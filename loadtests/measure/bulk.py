@@ -10,7 +10,6 @@ are, and in the foreground, as other clients are. A call's latency counts from w
 """
 
 import asyncio
-import json
 import os
 import random
 import re
@@ -19,10 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +29,7 @@ import grpc
 import numpy as np
 import typer
 from attendant.v1 import text_pb2, text_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
@@ -43,8 +43,10 @@ from service.settings import Settings
 
 EMBED = (sys.executable, "-m", "commands", "embed")
 RATE = re.compile(r"([\d,]+) lines were answered, ([\d,]+)/s")
-SETTLE_S = 2.0  # of a job before calls begin
-WATCH_S = 0.1  # between two looks at a job's state
+ROWS_ANSWERED = "nv_inference_count"
+METRICS_TIMEOUT_S = 10.0
+SETTLED_LINES = 512  # of a job before calls begin
+WATCH_S = 0.1  # between two looks at how many there are
 STOP_S = 30.0
 CALL_TIMEOUT_S = 60.0
 WAYS = ("calls alone", "job alone", "both, background", "both, foreground")
@@ -132,8 +134,8 @@ class Jobs:
         return float(rate[2].replace(",", ""))
 
     @contextmanager
-    def running(self, *more: str) -> Iterator[Path]:
-        """A job under way, one after the other, and its state file; killed after the block."""
+    def running(self, *more: str) -> Iterator[None]:
+        """Jobs under way, one after the other; killed after the block."""
         output = self.folder / "part.npy"
         alive = f"kill -0 {os.getpid()} 2>/dev/null"  # jobs end with the process that measures
         script = f"while {alive}; do {' '.join(self.command(output, *more))} || exit; done"
@@ -141,7 +143,7 @@ class Jobs:
             ["/bin/sh", "-c", script], stderr=subprocess.DEVNULL, start_new_session=True
         ) as process:
             try:
-                yield output.with_name("part.npy.state.json")
+                yield
             finally:
                 os.killpg(process.pid, signal.SIGKILL)  # its output is not needed
                 process.wait(STOP_S)
@@ -180,14 +182,24 @@ def _beside(
     if way == "calls alone":
         return Turn(calls())
     more = ["--foreground"] if way.endswith("foreground") else []
-    with job.running(*more) as state, _Watch(state) as watch:
-        time.sleep(SETTLE_S)
-        watch.begin()
+    with job.running(*more):
+        _await_rows(server)
+        before, began_s = _rows_answered(server), time.monotonic()
         if way == "job alone":
+            latencies_s = []
             time.sleep(seconds)
-            return Turn(lines_per_s=watch.lines_per_s())
-        latencies_s = calls()
-        return Turn(latencies_s, watch.lines_per_s())
+        else:
+            latencies_s = calls()
+        num_lines = _rows_answered(server) - before - len(latencies_s)
+        return Turn(latencies_s, num_lines / (time.monotonic() - began_s))
+
+
+def _await_rows(server: Server) -> None:
+    """Return once a job's lines are being answered."""
+    until, end_s = _rows_answered(server) + SETTLED_LINES, time.monotonic() + STOP_S
+    while _rows_answered(server) < until:
+        assert time.monotonic() < end_s, "a job began"
+        time.sleep(WATCH_S)
 
 
 async def _call(
@@ -216,48 +228,16 @@ async def _call(
     return list(latencies_s)
 
 
-class _Watch:
-    """Reads how far a job's state says it is, while the block runs."""
-
-    def __init__(self, state: Path) -> None:
-        self._state = state
-        self._stop = False
-        self._seen: list[tuple[float, int]] = []
-
-    def __enter__(self) -> "_Watch":
-        from threading import Thread
-
-        self._thread = Thread(target=self._look, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop = True
-        self._thread.join(STOP_S)
-
-    def begin(self) -> None:
-        """Count from here."""
-        self._seen.clear()
-
-    def lines_per_s(self) -> float:
-        """Lines between two savings of a job over the time between them, all of them together."""
-        pairs = [(a, b) for a, b in pairwise(self._seen) if b[1] > a[1]]  # not from job to job
-        lines = sum(after[1] - before[1] for before, after in pairs)
-        seconds = sum(after[0] - before[0] for before, after in pairs)
-        return lines / seconds if seconds else 0.0
-
-    def _look(self) -> None:
-        last = None
-        while not self._stop:
-            try:
-                saved_s = self._state.stat().st_mtime
-                num_lines = json.loads(self._state.read_bytes())["reached"]["num_lines"]
-            except (OSError, ValueError):
-                num_lines = None
-            if num_lines is not None and num_lines != last:
-                self._seen.append((saved_s, num_lines))
-                last = num_lines
-            time.sleep(WATCH_S)
+def _rows_answered(server: Server) -> float:
+    """Rows that the server has answered so far."""
+    with urllib.request.urlopen(server.metrics_url, timeout=METRICS_TIMEOUT_S) as page:  # noqa: S310 - our own
+        families = text_string_to_metric_families(page.read().decode())
+    return sum(
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == ROWS_ANSWERED
+    )
 
 
 def _show_calls(found: dict[str, list[Turn]], calls_per_s: float) -> None:
