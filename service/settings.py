@@ -219,6 +219,14 @@ class Settings:
         0,
         10_000,
     )
+    lone_session_mib: int = _computing(
+        0,
+        "Models of at most so many MiB on a CPU, decoders aside, are opened a second time, with "
+        "threads that poll, for runs that have the processors to themselves: a client alone is "
+        "answered sooner, and the weights take twice the memory. 0: none.",
+        0,
+        65_536,
+    )
     tokenizer_threads: int = _computing(
         1,
         "Threads that tokenize long requests and decode images outside the event loop.",

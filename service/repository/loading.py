@@ -43,6 +43,7 @@ from service.repository.plan import ModelPlan, plan_of
 from service.repository.warmup import warm_up
 from service.runtime.background import release_freed_memory
 from service.runtime.cost import CostCurve
+from service.runtime.lone_session import LoneSession, polling_options
 from service.runtime.pair_tokenizer import TemplatePairTokenizer
 from service.runtime.session import OnnxSession, RunStop, Session, choose_device
 from service.runtime.tokenizer import TextTokenizer
@@ -157,7 +158,10 @@ def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
     if manifest is not None and plan.task is not None and plan.can_measure_cost:
         run_lengths = lengths_runner(plan, session)
         cost = measure_cost(run_lengths, manifest.max_tokens, plan.settings.measure_cost_s)
-    sessions = (session,) * plan.instances  # one copy of the weights
+    max_mib = plan.settings.lone_session_mib
+    if (options := polling_options(plan.graph, plan.options, max_mib)) is not None:
+        session = LoneSession(session, openers.session(plan.graph, options))
+    sessions = (session,) * plan.instances
     return LoadedVersion(plan, sessions, tokenizer, cost=cost)
 
 

@@ -9,6 +9,7 @@ from service.contract.files import ModelSource
 from service.contract.manifest import Manifest, Variant
 from service.errors import LoadError
 from service.repository.loading import Openers, load_model
+from service.runtime.lone_session import SPIN_US, LoneSession
 from service.runtime.session import SessionOptions
 from service.settings import Settings
 from tests.fakes.sessions import (
@@ -66,6 +67,18 @@ def test_threads_poll_within_a_run_on_a_cpu_for_as_long_as_the_setting_says(tmp_
     assert opened(tmp_path / "default", manifest, machine=without_cuda)[0].spin_us == 0
     assert opened(tmp_path / "set", manifest, machine=without_cuda, spin_us=7)[0].spin_us == 7
     assert opened(tmp_path / "cuda", manifest)[0].spin_us == 0
+
+
+def test_a_small_model_is_opened_a_second_time_for_runs_that_are_alone(tmp_path: Path) -> None:
+    write_model(tmp_path, "m", classifier_manifest())
+    for most_mib, expected in ((0, [0]), (1, [0, SPIN_US])):
+        sessions = FakeSessions(m=lambda: text_session("logits", 3))
+        settings = Settings(lone_session_mib=most_mib, num_threads=2, instances=3)
+        openers = Openers(sessions, choose_device=without_cuda)
+        (version,) = load_model(ModelSource.of(tmp_path, "m"), settings, openers).versions
+        assert [options.spin_us for options in sessions.options] == expected
+        assert isinstance(version.sessions[0], LoneSession) == (most_mib > 0)
+        assert len(set(map(id, version.sessions))) == 1, "all instances share what chooses"
 
 
 def test_auto_takes_the_cpu_for_a_model_whose_graphs_are_all_for_it(tmp_path: Path) -> None:
