@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.contract.tensors import Signature
+from service.contract.tensors import Arrays, Signature
 from service.errors import ModelFailed
 from service.runtime.lone_session import SPIN_US, LoneSession, polling_options
 from service.runtime.session import SessionOptions
@@ -22,7 +22,7 @@ MIB = 2**20
 def of(value: float, gate: threading.Event | None = None) -> FakeSession:
     """A session whose output has this value, computed once the gate is open."""
 
-    def compute(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def compute(arrays: Arrays) -> dict[str, np.ndarray]:
         assert gate is None or gate.wait(10)
         if value < 0:
             raise ModelFailed("no")
