@@ -50,8 +50,10 @@ def fields_of(path: Path, values: Mapping[str, Any]) -> Iterator[Mapping[str, An
         raise CheckpointError(f"{path} has a field of the wrong type: {what}") from error
 
 
-def _text_in_place_of_a_number(values: Mapping[str, Any], error: Exception) -> str:
+def _text_in_place_of_a_number(values: object, error: Exception) -> str:
     """Which field has the text that Python could not read as a number; empty where none has."""
+    if not isinstance(values, Mapping):  # another kind of JSON in its place
+        return ""
     for name, value in values.items():
         is_quoted = isinstance(value, str) and str(error).endswith(f": {value!r}")
         if is_quoted and isinstance(error, ValueError):
