@@ -221,7 +221,7 @@ class Settings:
     )
     lone_session_mib: int = _computing(
         0,
-        "Models of at most so many MiB on a CPU, decoders aside, are opened a second time, with "
+        "Models of at most this many MiB on a CPU, decoders aside, are opened a second time, with "
         "threads that poll, for runs that have the processors to themselves: a client alone is "
         "answered sooner, and the weights take twice the memory. 0: none.",
         0,
