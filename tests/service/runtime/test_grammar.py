@@ -201,7 +201,7 @@ def ids_of(mask: np.ndarray) -> tuple[int, ...]:
 
 
 def walk(matcher: GrammarMatcher, num_tokens: int, choices: random.Random) -> bytes:
-    """A text of at most so many tokens; no mask is empty. Raises `InvalidArgument`."""
+    """A text of at most this many tokens; no mask is empty. Raises `InvalidArgument`."""
     text = b""
     for _ in range(num_tokens):
         started_s = time.thread_time()

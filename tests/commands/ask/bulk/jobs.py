@@ -28,7 +28,7 @@ def vector_of(text: str) -> list[float]:
 
 
 def respond(texts: Sequence[str]) -> pb.EmbedResponse:
-    """Vectors, or the refusal of a request with a text that nobody takes."""
+    """Vectors, or the refusal of a request with a text that is not taken."""
     for index, text in enumerate(texts):
         if REFUSED in text:
             raise CallError("INVALID_ARGUMENT", f"text {index} has 99 tokens")

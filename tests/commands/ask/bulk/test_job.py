@@ -49,7 +49,7 @@ def whole(tmp_path: Path, ending: str) -> dict[str, bytes]:
 
 
 class Interrupting:
-    """Answers so many requests, and then fails as Ctrl-C does."""
+    """Answers this many requests, and then fails as Ctrl-C does."""
 
     def __init__(self, num_requests: int) -> None:
         self.num_left = num_requests
