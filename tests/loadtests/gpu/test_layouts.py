@@ -141,6 +141,6 @@ def test_on_the_cpu_slots_are_measured_and_blocks_are_left_out(tiny_run: Run) ->
     assert [row["layout"] for row in findings["rows"]] == [SLOTS] * 3
     assert "no kernel for the CPU" in findings["left_out"][0]
     rows_alike, shared, few = findings["rows"]
-    assert rows_alike["most_running"] == SIZING.in_flight
+    assert SIZING.few_slots < rows_alike["most_running"] <= SIZING.in_flight  # one may end early
     assert shared["reused_tokens"] > 0
     assert few["most_running"] == SIZING.few_slots
