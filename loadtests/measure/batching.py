@@ -31,6 +31,7 @@ import grpc
 import numpy as np
 import typer
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from rich.console import Console
 from rich.table import Table
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -211,14 +212,18 @@ async def _ask_apart(addresses: Sequence[str], requests: Requests, concurrency: 
     return max(await asyncio.gather(*asked))
 
 
-def _read_counts(url: str) -> dict[tuple[str, float], float]:
-    """The server's counts for its model, by name and by the bound of a bucket."""
+def read_samples(url: str) -> list[Sample]:
+    """What a server's page of metrics has."""
     with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as page:  # noqa: S310 - our own
         families = text_string_to_metric_families(page.read().decode())
+    return [sample for family in families for sample in family.samples]
+
+
+def _read_counts(url: str) -> dict[tuple[str, float], float]:
+    """The server's counts for its model, by name and by the bound of a bucket."""
     return {
         (sample.name, float(sample.labels.get("le", inf))): sample.value
-        for family in families
-        for sample in family.samples
+        for sample in read_samples(url)
         if sample.name.startswith(("attendant_batch_tokens_", "attendant_queue_seconds_"))
     }
 

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,14 +28,13 @@ import grpc
 import numpy as np
 import typer
 from attendant.v1 import text_pb2, text_pb2_grpc
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
 from loadtests.load.lengths import mixed
 from loadtests.load.server import Server, serving
 from loadtests.load.turns import Spread, spread, take_turns, turns
-from loadtests.measure.batching import SEED, bare_way, rows_of
+from loadtests.measure.batching import SEED, bare_way, read_samples, rows_of
 from service.contract.files import ModelSource
 from service.repository.loading import LoadedVersion, Openers, load_model
 from service.settings import Settings
@@ -44,7 +42,6 @@ from service.settings import Settings
 EMBED = (sys.executable, "-m", "commands", "embed")
 RATE = re.compile(r"([\d,]+) lines were answered, ([\d,]+)/s")
 ROWS_ANSWERED = "nv_inference_count"
-METRICS_TIMEOUT_S = 10.0
 SETTLED_LINES = 512  # of a job before calls begin
 WATCH_S = 0.1  # between two looks at how many there are
 STOP_S = 30.0
@@ -230,14 +227,8 @@ async def _call(
 
 def _rows_answered(server: Server) -> float:
     """Rows that the server has answered so far."""
-    with urllib.request.urlopen(server.metrics_url, timeout=METRICS_TIMEOUT_S) as page:  # noqa: S310 - our own
-        families = text_string_to_metric_families(page.read().decode())
-    return sum(
-        sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name == ROWS_ANSWERED
-    )
+    samples = read_samples(server.metrics_url)
+    return sum(sample.value for sample in samples if sample.name == ROWS_ANSWERED)
 
 
 def _show_calls(found: dict[str, list[Turn]], calls_per_s: float) -> None:
