@@ -1,4 +1,4 @@
-"""Turns of every peer with ours, A B B A, after its outputs were checked."""
+"""Turns of all programs, A B C C B A, after the outputs of each were checked."""
 
 import shlex
 import sys
@@ -128,11 +128,11 @@ def compare_all(
 ) -> list[Result]:
     """Turns of all sides at once, so that ours run once a round and not once for each peer.
 
-    `peers` are the results to fill, by the names of their sides. A worker that fails ends it.
-    Texts need no turn that warms up: the check before had the same ones.
+    `peers` are the results to fill, by the names of their sides. A worker that fails ends it with
+    a `WorkerError`. Texts need no turn that warms up: the check before had the same ones.
     """
     short = replace(work, num_tokens=[min(each, WARM_UP_TOKENS) for each in work.num_tokens])
-    for side in sides if work.num_tokens else ():
+    for side in () if work.texts else sides:
         side.run(short)
     answers = take_turns(
         {side.name: partial(side.run, work) for side in sides},
@@ -147,31 +147,3 @@ def compare_all(
         result.our_agreement = {side: text for side, text in agreements.items() if side in ours}
         result.add({**ours, name: answers[name]})
     return list(peers.values())
-
-
-def compare_peer(
-    peer: Peer,
-    ours: Sequence[Side],
-    traffic: Sequence[tuple[Result, Work]],
-    reference: Reference,
-    threads: int,
-    rounds: int,
-) -> Iterator[Result]:
-    """One result per kind of traffic, also where the peer fails: then with its fault."""
-    done = 0
-    try:
-        with opened(peer, threads) as worker:
-            agreement = check(worker.run, peer, reference)
-            for result, work in traffic:
-                result.agreement, result.fault = agreement.text, agreement.fault
-                if not agreement.fault:
-                    result.amount = work.amount
-                    sides = (*ours, Side(peer.name, worker.run))
-                    ways = {side.name: partial(side.run, work) for side in sides}
-                    result.add(take_turns(ways, rounds, shows_progress=False))
-                yield result
-                done += 1
-    except WorkerError as error:
-        for result, _ in traffic[done:]:
-            result.fault = str(error)
-            yield result

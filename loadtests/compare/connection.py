@@ -22,9 +22,17 @@ END_LIMIT_S = 10.0
 class WorkerError(Exception):
     """The worker says that it could not, ended, or took longer than its limit."""
 
+    def __init__(self, worker: str, why: str) -> None:
+        super().__init__(why)
+        self.worker = worker
+
 
 class Worker:
-    """A process of its own group, so that a server that it started ends with it."""
+    """A process of its own group, so that a server that it started ends with it.
+
+    The group is stopped while others have their turn: servers that poll while they wait would
+    take a tenth of a processor each.
+    """
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, environ: Mapping[str, str]
@@ -46,9 +54,14 @@ class Worker:
 
     def open(self, setup: Setup) -> None:
         self._ask({"open": asdict(setup)}, OPEN_LIMIT_S)
+        self._signal(signal.SIGSTOP)
 
     def run(self, work: Work) -> Answer:
-        return Answer(**self._ask({"run": asdict(work)}, RUN_LIMIT_S))
+        self._signal(signal.SIGCONT)
+        try:
+            return Answer(**self._ask({"run": asdict(work)}, RUN_LIMIT_S))
+        finally:
+            self._signal(signal.SIGSTOP)
 
     def _ask(self, message: dict[str, Any], limit_s: float) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -63,14 +76,16 @@ class Worker:
         finally:
             timer.cancel()
         if not line:
-            raise WorkerError(f"{self.name} ended, or took longer than {limit_s:g} s; {self._log}")
+            why = f"{self.name} ended, or took longer than {limit_s:g} s; {self._log}"
+            raise WorkerError(self.name, why)
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
-            raise WorkerError(f"{self.name}: {reply['error']}")
+            raise WorkerError(self.name, f"{self.name}: {reply['error']}")
         return reply
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        self._signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
             self._process.stdin.close()
             self._process.wait(END_LIMIT_S)
@@ -80,8 +95,11 @@ class Worker:
         self._process.stdout.close()
 
     def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, number)
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ batches of 16 texts, sorted by length, which pads next to nothing.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from loadtests.compare.encoders import ENCODERS
@@ -16,12 +17,13 @@ from loadtests.compare.peers import (
     INFINITY,
     ONNXRUNTIME,
     OPENVINO,
-    OWN,
+    PRECISIONS,
     TORCH,
+    our_engine,
+    our_export,
 )
 from loadtests.compare.traffic import RERANK
 
-PRECISIONS = ("fp32", "int8")
 NOT_IN_OPTIMUM = ("modernbert",)  # whose exporter to OpenVINO refuses them
 SENTENCE_TRANSFORMERS = Environment(
     "sentence-transformers",
@@ -30,31 +32,23 @@ SENTENCE_TRANSFORMERS = Environment(
 )
 
 
-def our_encoders(model: str, precisions: Sequence[str]) -> list[Peer]:
+def our_encoders(
+    model: str, precisions: Sequence[str], settings: Mapping[str, object]
+) -> list[Peer]:
     """What `attendant export` wrote, in process and through the server."""
     peers = []
     for precision in precisions or PRECISIONS:
-        conversion = Conversion(
-            f"attendant-{model}-{precision}",
-            model,
-            OWN,
-            f"{{bin}}/attendant export {{model}} --repository {{out}} --name model "
-            f"--precision {precision}",
-        )
-        shown = "float32" if precision == "fp32" else precision
-        for name, worker in (
-            (f"attendant {precision}", "workers.attendant"),
-            (f"served attendant {precision}", "workers.attendant_served"),
-        ):
-            peers.append(Peer(name, OWN, worker, ENCODERS[model].task, shown, conversion))
+        exported = our_export(model, precision)
+        one = our_engine(ENCODERS[model].task, precision, exported, settings)
+        peers += [one, replace(one, name=f"served {one.name}", worker="workers.attendant_served")]
     return peers
 
 
 def encoder_peers(model: str) -> list[Peer]:
     """Other engines; the quick mode leaves out what is slower than another row of the same bits."""
-    graph = _optimum(model, ONNXRUNTIME, "onnx")
+    graph = optimum(model, ONNXRUNTIME, "onnx")
     reads_onnx = ENCODERS[model].kind in NOT_IN_OPTIMUM
-    plain = _out_of_onnx(model) if reads_onnx else _optimum(model, OPENVINO, "openvino")
+    plain = _out_of_onnx(model) if reads_onnx else optimum(model, OPENVINO, "openvino")
     exact = {"properties": {"INFERENCE_PRECISION_HINT": "f32"}}
     # fmt: off
     peers = [
@@ -65,9 +59,9 @@ def encoder_peers(model: str) -> list[Peer]:
         _peer("openvino default", OPENVINO, "bf16", model, plain, {"properties": {}}, True),
         _peer("openvino float32", OPENVINO, "float32", model, plain, exact),
         _peer("openvino int8 weights", OPENVINO, "int8", model,
-              _optimum(model, OPENVINO, "openvino", "int8"), {"properties": {}}),
+              optimum(model, OPENVINO, "openvino", "int8"), {"properties": {}}),
         _peer("onnxruntime float32", ONNXRUNTIME, "float32", model, graph, {}, True),
-        _peer("onnxruntime int8", ONNXRUNTIME, "int8", model, _quantized(model), {}, True),
+        _peer("onnxruntime int8", ONNXRUNTIME, "int8", model, quantized(model), {}, True),
         _peer("Infinity float32", INFINITY, "float32", model, model, {}, True),
     ]
     # fmt: on
@@ -96,7 +90,7 @@ def _peer(
     return Peer(name, installed, worker, encoder.task, precision, opened, known, in_quick=quick)
 
 
-def _optimum(model: str, installed: Environment, target: str, weights: str = "fp32") -> Conversion:
+def optimum(model: str, installed: Environment, target: str, weights: str = "fp32") -> Conversion:
     """An export by Hugging Face's exporter, with the tokenizer beside."""
     is_reranker = ENCODERS[model].task == RERANK
     task = "text-classification" if is_reranker else "feature-extraction"
@@ -122,7 +116,7 @@ def _out_of_onnx(model: str) -> Conversion:
     )
 
 
-def _quantized(model: str) -> Conversion:
+def quantized(model: str) -> Conversion:
     command = "{bin}/python -m loadtests.compare.workers.quantize "
     source = f"{{model}}/../onnxruntime-{model}"
     return Conversion(f"onnxruntime-{model}-int8", model, ONNXRUNTIME, f"{command}{source} {{out}}")

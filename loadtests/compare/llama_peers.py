@@ -5,13 +5,13 @@ the processor has it and keeps its cache in int8, llama.cpp rounds activations a
 cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadtests.compare.environments import Conversion, Environment
 from loadtests.compare.llamas import SMOLLM2
 from loadtests.compare.peer import Peer
-from loadtests.compare.peers import LLAMACPP, OPENVINO, OWN, TRANSFORMERS
+from loadtests.compare.peers import LLAMACPP, OPENVINO, TRANSFORMERS, our_engine, our_export
 from loadtests.compare.traffic import GENERATE
 
 INT4_GROUP = 64  # divides the sizes of both models, which OpenVINO's own 128 does not
@@ -21,25 +21,16 @@ PRECISIONS = ("fp32", "int8", "int4-weights")
 INT8_CACHE = (SMOLLM2,)
 
 
-def our_llamas(model: str, precisions: Sequence[str] | None) -> list[Peer]:
+def our_llamas(model: str, precisions: Sequence[str], settings: Mapping[str, object]) -> list[Peer]:
     """Our engine over what `attendant export` wrote of a Hugging Face folder.
 
     What rounds weights rounds its cache too, as OpenVINO does by default, where it can be exported.
     """
     peers = []
     for precision in precisions or PRECISIONS:
-        is_rounded = precision != "fp32"
-        cache = "int8" if is_rounded and model in INT8_CACHE else "float"
-        conversion = Conversion(
-            f"attendant-{model}-{precision}" + "-int8-cache" * (cache == "int8"),
-            model,
-            OWN,
-            f"{{bin}}/attendant export {{model}} --repository {{out}} --name model "
-            f"--precision {precision} --kv-cache {cache}",
-        )
-        shown = precision if is_rounded else "float32"
-        name = f"attendant {precision}"
-        peers.append(Peer(name, OWN, "workers.attendant", GENERATE, shown, conversion))
+        cache = "int8" if precision != "fp32" and model in INT8_CACHE else ""
+        exported = our_export(model, precision, cache)
+        peers.append(our_engine(GENERATE, precision, exported, settings))
     return peers
 
 

@@ -5,7 +5,7 @@ Ours run once a round beside every peer. What is done is kept, and what was refu
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
@@ -20,7 +20,7 @@ from loadtests.compare.models import Reference, reference_path
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import Traffic
 from loadtests.compare.worker import Work
-from loadtests.load.lengths import mixed_sizes
+from loadtests.load.lengths import Sizes, mixed_sizes
 
 errors = Console(stderr=True)
 
@@ -29,12 +29,14 @@ errors = Console(stderr=True)
 class Choice:
     """What is compared; nothing named means all."""
 
-    peers: Sequence[str]
-    precisions: Sequence[str]
-    kinds: Sequence[str]  # of traffic, without the model: alone-8
-    rounds: int
-    threads: int
-    is_quick: bool
+    peers: Sequence[str] = ()  # beginnings of names
+    precisions: Sequence[str] = ()  # of ours
+    kinds: Sequence[str] = ()  # of traffic, without the model: alone-8
+    rounds: int = 3
+    threads: int = 1
+    is_quick: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)  # of ours
+    sizes: Sizes = mixed_sizes  # of rows of real lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,37 @@ class ModelContest:
 
     titles: Mapping[str, str]  # the shape that a model has
     write: Callable[[Path, str], None]  # folder of all models, and a name
-    ours: Callable[[str, Sequence[str]], list[Peer]]  # at these precisions
+    # Of a model, at these precisions and with these settings.
+    ours: Callable[[str, Sequence[str], Mapping[str, object]], list[Peer]]
     peers: Callable[[str], list[Peer]]
     traffic: Mapping[str, Sequence[Traffic]]
     finish: Callable[[str, Sequence[Peer], Choice, Path], None] = lambda *_: None
+
+    def invited(self, model: str, choice: Choice) -> list[Peer]:
+        """The chosen peers of a model."""
+        beginnings = tuple(name.lower() for name in choice.peers)
+        return [
+            peer
+            for peer in self.peers(model)
+            if (peer.in_quick or not choice.is_quick)
+            and (not beginnings or peer.name.lower().startswith(beginnings))
+        ]
+
+    def work(self, model: str, choice: Choice) -> list[tuple[Traffic, Work]]:
+        """The chosen kinds of traffic of a model that the mode has."""
+        chosen = []
+        for kind in self.traffic[model]:
+            make = kind.quick if choice.is_quick else kind.full
+            if make and (not choice.kinds or _short(kind, model) in choice.kinds):
+                chosen.append((kind, make(choice.sizes)))
+        return chosen
+
+    def write_missing(self, model: str) -> None:
+        """The model and its reference, unless they are there."""
+        if not reference_path(MODELS, model).exists():
+            MODELS.mkdir(parents=True, exist_ok=True)
+            with errors.status(f"{model}: weights in the shape of {self.titles[model]}"):
+                self.write(MODELS, model)
 
 
 def compare_models(
@@ -57,15 +86,14 @@ def compare_models(
     results: Path,
 ) -> None:
     """Install, check and compare, model by model."""
-    for name in models:
-        if name not in contest.titles:
-            raise typer.BadParameter(f"model {name!r} is none of {list(contest.titles)}")
+    _check_names(contest, models, choice)
     for model in models or contest.titles:
-        if not reference_path(MODELS, model).exists():
-            with errors.status(f"{model}: weights in the shape of {contest.titles[model]}"):
-                contest.write(MODELS, model)
-        own, invited, absent = _installed(contest, model, choice)
-        traffic = _traffic(contest, model, choice)
+        traffic, invited = contest.work(model, choice), contest.invited(model, choice)
+        if not traffic or not invited:
+            continue
+        contest.write_missing(model)
+        own, _ = ready(model, contest.ours(model, choice.precisions, choice.settings))
+        invited, absent = ready(model, invited)
         for peer, fault in absent:
             for kind, _ in traffic:
                 blank = _blank(peer, kind, facts)
@@ -79,69 +107,81 @@ def compare_models(
             for name, fault in faults.items():
                 progress.console.print(f"[red]{name} is refused: {fault}")
             progress.update(bar, total=len(traffic))
-            there = {side.name for side in sides}
+            there, our_names = {side.name for side in sides}, {peer.name for peer in own}
+            if not there & our_names:
+                raise typer.Exit(1)
             for kind, work in traffic:
                 progress.update(bar, description=kind.name)
-                blanks = {peer.name: _blank(peer, kind, facts) for peer in invited}
+                able = [peer for peer in invited if peer.can_do(work)]
+                blanks = {peer.name: _blank(peer, kind, facts) for peer in able}
                 for name in blanks.keys() - there:
                     blanks[name].fault = faults[name]
-                _run(sides, blanks, work, choice.rounds, lambda each: reports.keep(each, results))
+                ours = [side for side in sides if side.name in our_names]
+                taking = [side for side in sides if side.name in blanks]
+                _run(ours, taking, blanks, work, choice.rounds)
+                for result in blanks.values():
+                    reports.keep(result, results)
                 progress.advance(bar)
         contest.finish(model, own, choice, results)
 
 
 def _run(
-    sides: Sequence[Side],
-    blanks: dict[str, Result],
+    ours: Sequence[Side],
+    others: Sequence[Side],
+    blanks: Mapping[str, Result],
     work: Work,
     rounds: int,
-    keep: Callable[[Result], None],
 ) -> None:
-    going = {name: result for name, result in blanks.items() if not result.fault}
-    try:
-        compare_all(sides, going, work, rounds)
-    except WorkerError as error:
-        for result in going.values():
-            result.fault = str(error)
-    for result in blanks.values():
-        keep(result)
+    """Fill the results; where a worker of others fails, the rest begin again without it."""
+    taking = {side.name: side for side in others}
+    while taking:
+        going = {name: blanks[name] for name in taking}
+        try:
+            compare_all([*ours, *taking.values()], going, work, rounds)
+            break
+        except WorkerError as error:
+            failed = [error.worker] if error.worker in taking else list(taking)
+            for name in failed:
+                blanks[name].fault = str(error)
+                del taking[name]
 
 
-def _installed(
-    contest: ModelContest, model: str, choice: Choice
-) -> tuple[list[Peer], list[Peer], list[tuple[Peer, str]]]:
-    """Ours, the others that could be installed, and those that could not, each with why."""
-    invited = [
-        peer
-        for peer in contest.peers(model)
-        if (peer.in_quick or not choice.is_quick)
-        and (not choice.peers or peer.name.startswith(tuple(choice.peers)))
-    ]
-    own = contest.ours(model, choice.precisions)
-    ready: list[Peer] = []
+def ready(model: str, peers: Sequence[Peer]) -> tuple[list[Peer], list[tuple[Peer, str]]]:
+    """Install and convert: those that could be, and those that could not, each with why."""
+    able: list[Peer] = []
     absent: list[tuple[Peer, str]] = []
-    for peer in (*own, *invited):
+    for peer in peers:
         try:
             with errors.status(f"{model}: installing and converting for {peer.name}"):
                 peer.install()
-            ready.append(peer)
+            able.append(peer)
         except NotAvailable as fault:
             errors.print(f"[red]{peer.name}, {model}: {fault}")
             absent.append((peer, str(fault)))
-    return (
-        [peer for peer in own if peer in ready],
-        [peer for peer in invited if peer in ready],
-        [(peer, fault) for peer, fault in absent if peer in invited],
-    )
+    return able, absent
 
 
-def _traffic(contest: ModelContest, model: str, choice: Choice) -> list[tuple[Traffic, Work]]:
-    chosen = []
-    for kind in contest.traffic[model]:
-        if not choice.kinds or kind.name.removeprefix(f"{model}-") in choice.kinds:
-            make = kind.quick if choice.is_quick and kind.quick else kind.full
-            chosen.append((kind, make(mixed_sizes)))
-    return chosen
+def _check_names(contest: ModelContest, models: Sequence[str], choice: Choice) -> None:
+    """Raise a `BadParameter` for what is chosen and not there."""
+    for name in models:
+        if name not in contest.titles:
+            raise typer.BadParameter(f"model {name!r} is none of {list(contest.titles)}")
+    chosen = models or list(contest.titles)
+    kinds = [_short(kind, model) for model in chosen for kind in contest.traffic[model]]
+    for name in choice.kinds:
+        if name not in kinds:
+            raise typer.BadParameter(f"traffic {name!r} is none of {list(dict.fromkeys(kinds))}")
+    known = [peer.name for model in chosen for peer in contest.peers(model)]
+    for name in choice.peers:
+        if not any(each.lower().startswith(name.lower()) for each in known):
+            raise typer.BadParameter(
+                f"no peer is called {name!r}; there are: {', '.join(dict.fromkeys(known))}"
+            )
+
+
+def _short(kind: Traffic, model: str) -> str:
+    """The name of traffic without that of its model."""
+    return kind.name.removeprefix(f"{model}-")
 
 
 def _blank(peer: Peer, kind: Traffic, facts: Mapping[str, object]) -> Result:

@@ -54,15 +54,19 @@ class Reference:
 
 
 def reference_path(folder: Path, name: str) -> Path:
-    """The reference of a model of this name; of the first two models it is one for both."""
+    """The reference of a model of this name."""
     return folder / f"reference-{name}.json"
 
 
-def write_models(folder: Path) -> None:
-    """`bert/`, `gpt2/` and, when both are whole, `reference.json`; takes a minute or two."""
-    write_bert(folder / BERT)
-    write_gpt2(folder / GPT2)
-    write_reference(folder)
+def write_model(folder: Path, name: str) -> None:
+    """`bert/` or `gpt2/` and, when it is whole, its reference."""
+    if name == BERT:
+        write_bert(folder / BERT)
+        reference = _bert_reference(folder / BERT)
+    else:
+        write_gpt2(folder / GPT2)
+        reference = _gpt2_reference(folder / GPT2)
+    reference.write(reference_path(folder, name))
 
 
 def write_bert(folder: Path) -> None:
@@ -140,24 +144,34 @@ def write_gpt2(folder: Path) -> None:
     )
 
 
-def write_reference(folder: Path) -> None:
-    """Every row and prompt alone: nothing is padded.
+def _bert_reference(folder: Path) -> Reference:
+    """Every row alone: nothing is padded.
 
     On one thread: where others are busy, two would wait for each other at every operator.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     torch.set_num_threads(1)
     generator = np.random.default_rng(7)
     rows = [random_row(generator, size) for size in generator.integers(8, 200, CHECK_ROWS)]
-    prompts = [
-        random_prompt(generator, size) for size in generator.integers(16, 129, CHECK_PROMPTS)
-    ]
-    bert = AutoModelForSequenceClassification.from_pretrained(folder / BERT, dtype=torch.float32)
-    gpt2 = AutoModelForCausalLM.from_pretrained(folder / GPT2, dtype=torch.float32)
+    bert = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
     with torch.inference_mode():
         logits = [bert(torch.tensor([row])).logits[0].tolist() for row in rows]
+    return Reference(rows, logits, [], [])
+
+
+def _gpt2_reference(folder: Path) -> Reference:
+    """Every prompt alone, as above."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(1)
+    generator = np.random.default_rng(7)
+    sizes = generator.integers(16, 129, CHECK_PROMPTS)
+    prompts = [random_prompt(generator, size) for size in sizes]
+    gpt2 = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.inference_mode():
         tokens = [
             gpt2.generate(  # type: ignore[misc] # its own mixin confuses mypy
                 torch.tensor([prompt]),
@@ -169,7 +183,7 @@ def write_reference(folder: Path) -> None:
             )[0, len(prompt) :].tolist()
             for prompt in prompts
         ]
-    Reference(rows, logits, prompts, tokens).write(folder / "reference.json")
+    return Reference([], [], prompts, tokens)
 
 
 def random_row(generator: np.random.Generator, size: int) -> list[int]:

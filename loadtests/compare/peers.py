@@ -1,12 +1,10 @@
-"""Every peer, in one place: where it is installed, what it reads, what drives it.
+"""Every engine for BERT and GPT-2: where it is installed, what it reads, what drives it.
 
-To add one, add it here and write the program that drives it (`worker.py` has the protocol).
-Engines run in process. A server runs on the float32 graph that the usual exporter writes, and on
-the very int8 graph that ours serves; with its own batching, as its guide has it, and with none.
+To add one, add it here and write the program that drives it (`worker.py` has the protocol). The
+environments of other contests are here too.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from loadtests.compare.environments import Conversion, Environment, Own
@@ -16,13 +14,8 @@ from loadtests.compare.traffic import CLASSIFY, GENERATE
 
 TORCH = "torch==2.13.0"  # in every call, or what follows brings another build of it
 HUGGING_FACE = "transformers==5.23.0"
-ONNXRUNTIME_SERVER = "onnxruntime==1.31.1 tokenizers"
-OIP_CLIENT = "tritonclient[grpc]==2.73.0"
-MODEL_OF = {CLASSIFY: BERT, GENERATE: GPT2}
-TASK_OF = {model: task for task, model in MODEL_OF.items()}
-ENGINE_PRECISIONS, SERVER_PRECISIONS = ("fp32", "int8"), ("int8",)
-DRIVER = "servers.driver"
-BATCH_ROWS = 8  # as in most of the servers' guides; 32 measured slower for all on real lengths
+TASK_OF = {BERT: CLASSIFY, GPT2: GENERATE}
+PRECISIONS = ("fp32", "int8")
 
 
 def _environment(name: str, *pip: str, shown: str, script: str = "") -> Environment:
@@ -87,19 +80,6 @@ INFINITY = _environment(
     f"install {TORCH} infinity-emb[torch,server]==0.0.78 transformers<5",
     shown="infinity_emb torch transformers",
 )
-ON_ONNXRUNTIME = {  # servers that run a function of ours, by the name that the tables have
-    name: _environment(
-        folder, f"install {packages} {ONNXRUNTIME_SERVER}", shown=f"{shown} onnxruntime"
-    )
-    for name, folder, packages, shown in (
-        ("Triton", "triton", f"nvidia-pytriton==0.7.0 {OIP_CLIENT}", "nvidia-pytriton"),
-        ("MLServer", "mlserver", "mlserver==1.7.1", "mlserver"),
-        ("LitServe", "litserve", "litserve==0.2.19", "litserve"),
-        ("BentoML", "bentoml", "bentoml==1.4.39", "bentoml"),
-        ("Ray Serve", "ray", f"ray[serve,serve-grpc]==2.60.0 {OIP_CLIENT}", "ray"),
-    )
-}
-QUICK_SERVERS = ("Triton", "MLServer", "LitServe")
 
 
 def _optimum(
@@ -153,69 +133,46 @@ GENAI_GPT2 = _optimum(
 
 
 def our_engines(
-    task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]
+    model: str, precisions: Sequence[str], settings: Mapping[str, object]
 ) -> list[Peer]:
     """Our engines at these precisions of `attendant export`; by default exact and best.
 
     What rounds a decoder's weights rounds its cache too, as OpenVINO does by default.
     """
-    model = MODEL_OF[task]
+    task = TASK_OF[model]
     caches = {
         precision: "int8" if task == GENERATE and precision not in ("fp32", "fp16") else ""
-        for precision in precisions or ENGINE_PRECISIONS
+        for precision in precisions or PRECISIONS
     }
     return [
-        Peer(
-            f"attendant {precision}",
-            OWN,
-            "workers.attendant",
-            task,
-            "float32" if precision == "fp32" else precision,
-            Conversion(
-                f"attendant-{model}-{precision}" + f"-{cache}-cache" * bool(cache),
-                model,
-                OWN,
-                f"{{bin}}/attendant export {{model}} --repository {{out}} --name model "
-                f"--precision {precision}" + f" --kv-cache {cache}" * bool(cache),
-            ),
-            {"settings": dict(settings)},
-        )
+        our_engine(task, precision, our_export(model, precision, cache), settings)
         for precision, cache in caches.items()
     ]
 
 
-def our_servers(
-    task: str, precisions: Sequence[str] | None, settings: Mapping[str, object]
-) -> list[Peer]:
-    """Our server, over what `attendant export` wrote at these precisions.
-
-    With its defaults, and once more for each of the settings, with that one alone.
-    """
-    if task != CLASSIFY:
-        return []
-    engines = our_engines(task, precisions or SERVER_PRECISIONS, {})
-    ways = [
-        ("", []),
-        *((f" {name}={value}", [_flag(name, value)]) for name, value in settings.items()),
-    ]
-    return [
-        replace(
-            each,
-            name=f"served {each.name}{way}",
-            worker=DRIVER,
-            options={"server": "attendant", "flags": flags},
-        )
-        for each in engines
-        for way, flags in ways
-    ]
+def our_export(model: str, precision: str, cache: str = "") -> Conversion:
+    """What `attendant export` writes of a Hugging Face folder; a cache of `int8` or as usual."""
+    return Conversion(
+        f"attendant-{model}-{precision}" + f"-{cache}-cache" * bool(cache),
+        model,
+        OWN,
+        f"{{bin}}/attendant export {{model}} --repository {{out}} --name model "
+        f"--precision {precision}" + f" --kv-cache {cache}" * bool(cache),
+    )
 
 
-def _flag(name: str, value: object) -> str:
-    """The flag of `attendant serve` for a setting."""
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag}={value}"
+def our_engine(
+    task: str, precision: str, exported: Conversion, settings: Mapping[str, object]
+) -> Peer:
+    """Ours in process, with these settings beside its defaults."""
+    options = {"settings": dict(settings)}
+    shown = shown_precision(precision)
+    return Peer(f"attendant {precision}", OWN, "workers.attendant", task, shown, exported, options)
+
+
+def shown_precision(precision: str) -> str:
+    """The name that all programs have for a precision of `attendant export`."""
+    return "float32" if precision == "fp32" else precision
 
 
 def _engine(
@@ -277,46 +234,6 @@ ENGINES: tuple[Peer, ...] = (
 # fmt: on
 
 
-def _server(
-    name: str,
-    environment: Environment,
-    precision: str,
-    model: Conversion | str,
-    rows: int = BATCH_ROWS,
-    *,
-    quick: bool = False,
-) -> Peer:
-    """A server with batches of `rows`; 1 is no batching."""
-    options = {"server": environment.name, "rows": rows}
-    name += " unbatched" * (rows == 1)
-    return Peer(
-        name,
-        environment,
-        DRIVER,
-        CLASSIFY,
-        precision,
-        model,
-        options,
-        in_quick=quick,
-        runs_in_ours=True,
-    )
-
-
-(OUR_INT8,) = (each.model for each in our_engines(CLASSIFY, ["int8"], {}))
-SERVERS: tuple[Peer, ...] = (
-    *(
-        _server(
-            f"{name} {precision}",
-            environment,
-            precision,
-            model,
-            rows,
-            quick=rows > 1 and name in QUICK_SERVERS,
-        )
-        for name, environment in ON_ONNXRUNTIME.items()
-        for precision, model in (("float32", ORT_BERT), ("int8", OUR_INT8))
-        for rows in (BATCH_ROWS, 1)
-    ),
-    _server("LitServe its own int8", ON_ONNXRUNTIME["LitServe"], "int8", ORT_BERT_INT8),
-    _server("Infinity float32", INFINITY, "float32", BERT),
-)
+def engine_peers(model: str) -> list[Peer]:
+    """Other engines for BERT or GPT-2; the quick mode has one precision of few."""
+    return [each for each in ENGINES if each.task == TASK_OF[model]]

@@ -16,13 +16,14 @@ from loadtests.compare import panels
 from loadtests.compare.comparison import Result
 from loadtests.compare.encoders import ENCODER_TRAFFIC
 from loadtests.compare.panels import Bar, Panel
+from loadtests.compare.server_traffic import SERVER_TRAFFIC
 from loadtests.compare.traffic import CLASSIFY, GENERATE, LLAMA_TRAFFIC, TRAFFIC
 from loadtests.load.turns import Spread, per_second, times_faster
 
 PERCENTS = (50, 99)
 LATENCY = "p50 / p99 ms"
 TO_FIRST = "first token, p50 ms"
-BY_MODEL = (*LLAMA_TRAFFIC.values(), *ENCODER_TRAFFIC.values())
+BY_MODEL = [*LLAMA_TRAFFIC.values(), *ENCODER_TRAFFIC.values(), *SERVER_TRAFFIC.values()]
 ORDER = [traffic.name for traffic in (*TRAFFIC, *chain.from_iterable(BY_MODEL))]
 UNITS = {GENERATE: "tokens/s", CLASSIFY: "rows/s"}
 

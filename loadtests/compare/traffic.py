@@ -5,7 +5,8 @@ one a line.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from loadtests.load.lengths import SEED, WINDOW_ROWS, Sizes
 
 CLASSIFY, GENERATE, EMBED, RERANK = "classify", "generate", "embed", "rerank"
 BATCH_ROWS = 8
+Make: TypeAlias = Callable[[Sizes], Work]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class Traffic:
     name: str
     task: str
     what: str
-    full: Callable[[Sizes], Work]
-    quick: Callable[[Sizes], Work] | None = None  # None is left out of the quick mode
+    full: Make
+    quick: Make | None = None  # None is left out of the quick mode
 
 
 def fixed_rows(count: int, size: int = 128) -> Work:
@@ -126,50 +128,3 @@ def _of_llama(model: str, level: int) -> tuple[Traffic, Traffic]:
 LLAMA_TRAFFIC: dict[str, tuple[Traffic, ...]] = {
     model: tuple(each for level in LEVELS for each in _of_llama(model, level)) for model in SHAPES
 }
-
-CLIENTS = LEVELS  # of a server
-OF_CAPACITY = 0.7
-
-
-def _fixed(count: int, concurrency: int) -> Work:
-    return replace(fixed_rows(count), concurrency=concurrency)
-
-
-def _real(sizes: Sequence[int], concurrency: int, of_capacity: float = 0.0) -> Work:
-    """In the order in which they are drawn: a server that batches by length does so itself."""
-    generator = np.random.default_rng(SEED)
-    rows = [random_row(generator, size) for size in sizes]
-    return Work(rows, concurrency, of_capacity=of_capacity)
-
-
-def _closed(kind: str, what: str, concurrency: int, count: int) -> Traffic:
-    def made(sizes: Sizes, count: int) -> Work:
-        if kind == "fixed":
-            return _fixed(count, concurrency)
-        return _real(sizes(count), concurrency)
-
-    return Traffic(
-        f"serve-{kind}-{concurrency}",
-        CLASSIFY,
-        f"{what}, one a request, {concurrency} client{'s' * (concurrency > 1)}",
-        lambda sizes: made(sizes, count),
-        (lambda sizes: made(sizes, count // 2)) if concurrency == max(CLIENTS) else None,
-    )
-
-
-SERVER_TRAFFIC: tuple[Traffic, ...] = (
-    *(
-        _closed("fixed", "rows of 128 tokens", clients, count)
-        for clients, count in zip(CLIENTS, (16, 32, 64), strict=True)
-    ),
-    *(
-        _closed("real", "reviews, SMS and passages", clients, count)
-        for clients, count in zip(CLIENTS, (32, 64, 128), strict=True)
-    ),
-    Traffic(
-        "serve-real-open",
-        CLASSIFY,
-        f"the same, Poisson arrivals at {OF_CAPACITY:.0%} of what 32 clients showed of each",
-        lambda sizes: _real(sizes(128), max(CLIENTS), OF_CAPACITY),
-    ),
-)

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +82,18 @@ def start_server(
     except BaseException:
         process.kill()
         raise
+
+
+def flags_of(settings: Mapping[str, object]) -> list[str]:
+    """Settings as flags of `attendant serve`."""
+    flags = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags.append(f"--{flag}={value}")
+    return flags
 
 
 @contextmanager

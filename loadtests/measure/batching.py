@@ -160,32 +160,55 @@ def rows_of(
     return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
 
 
+class BareSession:
+    """The session that the server opens too, with batches of rows that are sorted by length."""
+
+    def __init__(self, loaded: LoadedVersion) -> None:
+        manifest = loaded.manifest
+        assert manifest is not None, "a text model"
+        self._session = loaded.sessions[0]
+        signature = self._session.signature
+        self._outputs = [spec.name for spec in signature.outputs]
+        self._pad = pad_rows(manifest.pad_token_id, [spec.name for spec in signature.inputs])
+
+    def order_of(self, rows: Sequence[Item]) -> list[int]:
+        """The places of the rows, shortest first."""
+        return sorted(range(len(rows)), key=lambda place: rows[place].num_tokens)
+
+    def best_batches(
+        self, rows: Sequence[Item], sizes: Sequence[int] = BARE_BATCH_SIZES
+    ) -> list[Arrays]:
+        """All rows in order of length, in batches of the fastest of these sizes."""
+        items = [rows[place] for place in self.order_of(rows)]
+        tried = items[:: -(-len(items) // MOST_TRIED)]
+
+        def least_s(size: int) -> float:
+            batches = self._batches(tried, size)
+            return min(self.seconds(batches) for _ in range(3))
+
+        return self._batches(items, min(sizes, key=least_s))
+
+    def run(self, batches: Sequence[Arrays]) -> np.ndarray:
+        """The first output of all rows, in the order of the batches."""
+        return np.concatenate([self._session.run(batch, self._outputs)[0] for batch in batches])
+
+    def seconds(self, batches: Sequence[Arrays]) -> float:
+        started_s = time.perf_counter()
+        for batch in batches:
+            self._session.run(batch, self._outputs)
+        return time.perf_counter() - started_s
+
+    def _batches(self, items: Sequence[Item], size: int) -> list[Arrays]:
+        return [self._pad(items[start : start + size]) for start in range(0, len(items), size)]
+
+
 def bare_way(
     loaded: LoadedVersion, rows: Sequence[Item], batch_sizes: Sequence[int] = BARE_BATCH_SIZES
 ) -> Way:
-    """The session that the server opens too, at the best of several batch sizes."""
-    session, manifest = loaded.sessions[0], loaded.manifest
-    assert manifest is not None, "a text model"
-    outputs = [spec.name for spec in session.signature.outputs]
-    pad = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
-    items = sorted(rows, key=lambda item: item.num_tokens)
-    tried = items[:: -(-len(items) // MOST_TRIED)]
-
-    def run(batches: Sequence[Arrays]) -> float:
-        started_s = time.perf_counter()
-        for batch in batches:
-            session.run(batch, outputs)
-        return time.perf_counter() - started_s
-
-    def batches_of(some: Sequence[Item], size: int) -> list[Arrays]:
-        return [pad(some[start : start + size]) for start in range(0, len(some), size)]
-
-    def least_s(size: int) -> float:
-        batches = batches_of(tried, size)
-        return min(run(batches) for _ in range(2))
-
-    best = batches_of(items, min(batch_sizes, key=least_s))
-    return lambda: run(best)
+    """The session alone, at the best of several batch sizes."""
+    bare = BareSession(loaded)
+    best = bare.best_batches(rows, batch_sizes)
+    return lambda: bare.seconds(best)
 
 
 async def ask_all(address: str, requests: Requests, concurrency: int) -> float:

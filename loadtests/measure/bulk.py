@@ -4,9 +4,11 @@
     python -m loadtests.measure.bulk --model minilm --texts lines.txt --plot docs/pictures/bulk.png
 
 First `attendant embed --input FILE --output FILE` in turns with the session alone, whose batches
-are made beforehand (`loadtests.measure.batching`). Then turns of calls of one text each, at a
-constant rate and at random moments, with and without a job beside them: in the background, as jobs
-are, and in the foreground, as other clients are. A call's latency counts from when it was due.
+are made beforehand (`loadtests.measure.batching`), and with the same job over a file whose lines
+are in order of length, which shows what ordering them would gain. Then turns of calls of one text
+each, at a constant rate and at random moments, with and without a job beside them: in the
+background, as jobs are, and in the foreground, as other clients are. A call's latency counts from
+when it was due.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +48,7 @@ SETTLED_LINES = 512  # of a job before calls begin
 WATCH_S = 0.1  # between two looks at how many there are
 STOP_S = 30.0
 CALL_TIMEOUT_S = 60.0
+JOB, ORDERED = "job", "job, shortest lines first"
 WAYS = ("calls alone", "job alone", "both, background", "both, foreground")
 
 
@@ -84,10 +87,11 @@ def main(
     flags += ["--model-control-mode", "explicit", "--load-models", model]
     with tempfile.TemporaryDirectory() as name, serving(repository, flags) as server:
         folder = Path(name)
-        path = folder / "texts.txt"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        job = Jobs(folder, path, model, server, in_flight)
-        _show_rates(_rates(loaded, model, lines, job, rounds))
+        job, ordered = (
+            Jobs(folder, _written(folder / f"{name}.txt", each), model, server, in_flight)
+            for name, each in (("texts", lines), ("ordered", sorted(lines, key=len)))
+        )
+        _show_rates(_rates(loaded, model, lines, {JOB: job, ORDERED: ordered}, rounds))
         found: dict[str, list[Turn]] = {way: [] for way in WAYS}
         for way, counts in turns(WAYS, rounds, warm_up=0):
             turn = _beside(way, job, server, model, lines, calls_per_s, seconds)
@@ -105,6 +109,11 @@ def _lines(texts: Path | None, limit: int) -> list[str]:
         return [lengths.text(generator) for lengths in mixed(limit, generator)]
     known = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
     return known[:limit] if len(known) >= limit else generator.choices(known, k=limit)
+
+
+def _written(path: Path, lines: Sequence[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +156,17 @@ class Jobs:
 
 
 def _rates(
-    loaded: LoadedVersion, model: str, lines: Sequence[str], job: Jobs, rounds: int
+    loaded: LoadedVersion,
+    model: str,
+    lines: Sequence[str],
+    jobs: Mapping[str, Jobs],
+    rounds: int,
 ) -> dict[str, list[float]]:
-    """Lines per second of both ways, by rounds."""
+    """Lines per second of the session alone and of each job, by rounds."""
     items, _ = rows_of(loaded, model, lines)
     bare = bare_way(loaded, items)
-    ways = {"bare": lambda: len(lines) / bare(), "job": job.lines_per_s}
-    return take_turns(ways, rounds)
+    ways = {"bare": lambda: len(lines) / bare()}
+    return take_turns(ways | {name: job.lines_per_s for name, job in jobs.items()}, rounds)
 
 
 def _show_rates(rates: dict[str, list[float]]) -> None:

@@ -1,4 +1,4 @@
-"""Clients of one text to its logits: through the Open Inference Protocol, and as JSON over HTTP.
+"""Clients of one text to its vector: through the Open Inference Protocol, and as JSON over HTTP.
 
 Both are as light as can be, since they share the processors with the server that they measure.
 """
@@ -13,8 +13,9 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from loadtests.compare.servers.files import MODEL
 from service.contract.tensors import to_raw
+
+MODEL = "model"  # its name at every server
 
 
 class Client(ABC):
@@ -22,7 +23,7 @@ class Client(ABC):
 
     @abstractmethod
     async def ask(self, text: str) -> list[float]:
-        """The logits of a text, or an error."""
+        """The vector of a text, or an error."""
 
     @abstractmethod
     def rest(self) -> None:
@@ -30,27 +31,32 @@ class Client(ABC):
 
 
 class OipClient(Client):
-    """gRPC, one connection: a tensor `text` of BYTES in, `logits` out."""
+    """gRPC, one connection: a tensor `text` of BYTES in, `embedding` out."""
 
-    def __init__(self, port: int, metadata: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, port: int, metadata: Sequence[tuple[str, str]] = (), *, can_truncate: bool = False
+    ) -> None:
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         self._infer: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
         self._metadata = metadata
+        truncate = service_pb2.InferParameter(bool_param=True)
+        self._parameters = {"truncate": truncate} if can_truncate else {}
 
     async def ask(self, text: str) -> list[float]:
         request = service_pb2.ModelInferRequest(
             model_name=MODEL,
             inputs=[{"name": "text", "datatype": "BYTES", "shape": [1, 1]}],
-            outputs=[{"name": "logits"}],
+            outputs=[{"name": "embedding"}],
             raw_input_contents=[to_raw(np.array([text.encode()], object))],
+            parameters=self._parameters,
         )
         response = await self._infer(request, metadata=self._metadata)
-        return logits_of(response)
+        return vector_of(response)
 
     def rest(self) -> None: ...
 
 
-def logits_of(response: Any) -> list[float]:
+def vector_of(response: Any) -> list[float]:
     """Raw or typed, as the protocol leaves open."""
     if response.raw_output_contents:
         return [float(value) for value in np.frombuffer(response.raw_output_contents[0], "<f4")]
@@ -61,12 +67,12 @@ class HttpClient(Client):
     """HTTP/1.1, a connection kept for every request in flight; bodies with a length, or chunked."""
 
     def __init__(
-        self, port: int, path: str, body: Callable[[str], object], logits: Callable[[Any], Any]
+        self, port: int, path: str, body: Callable[[str], object], vector: Callable[[Any], Any]
     ) -> None:
         self._port = port
         self._path = path
         self._body = body
-        self._logits = logits
+        self._vector = vector
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, text: str) -> list[float]:
@@ -85,7 +91,7 @@ class HttpClient(Client):
             writer.close()
             raise RuntimeError(f"HTTP {status}: {answer[:200]!r}")
         self._idle.append((reader, writer))
-        return [float(value) for value in self._logits(json.loads(answer))]
+        return [float(value) for value in self._vector(json.loads(answer))]
 
     def rest(self) -> None:
         while self._idle:

@@ -1,4 +1,4 @@
-"""The worker of every server: starts it, turns rows into texts, asks them through its client.
+"""The worker of every server: starts it, and asks it for texts through its client.
 
 Runs in our own environment, and only the server in its own, so that all have the same client.
 """
@@ -17,13 +17,12 @@ from pathlib import Path
 from loadtests.compare.servers.clients import Client
 from loadtests.compare.servers.launching import LAUNCHES, Launch, Place, environ_of
 from loadtests.compare.servers.loops import closed_loop, open_loop
-from loadtests.compare.servers.texts import text_of
 from loadtests.compare.worker import Answer, Run, Setup, Work, serve
 
 READY_LIMIT_S = 180.0
 RETRY_S = 0.3
 END_LIMIT_S = 6.0  # less than the driver itself is given
-FIRST_TEXT = "t10 t11 t12"
+FIRST_TEXT = "is it ready"
 stack = ExitStack()  # what ends with the driver
 
 
@@ -38,6 +37,8 @@ def open_server(setup: Setup) -> Run:
         threads=setup.threads,
         rows=setup.options.get("rows", 0),
         flags=setup.options.get("flags", ()),
+        pooling=setup.options.get("pooling", ""),
+        max_tokens=setup.options.get("max_tokens", 0),
     )
     launch = LAUNCHES[setup.options["server"]](place)
     process = stack.enter_context(started(launch, place))
@@ -46,7 +47,7 @@ def open_server(setup: Setup) -> Run:
     capacities: dict[str, float] = {}
 
     def run(work: Work) -> Answer:
-        texts = [text_of(row) for row in work.rows]
+        texts = work.texts
         kind = f"{work.concurrency} clients, {texts}"
         if not work.of_capacity or kind not in capacities:
             answer = loop.run_until_complete(closed_loop(client.ask, texts, work.concurrency))

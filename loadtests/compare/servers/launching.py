@@ -1,4 +1,4 @@
-"""The start of each server over the same folder of a graph and a tokenizer, and its calls.
+"""The start of each server over the same model, and how it is called.
 
 A `Launch` is a command, what it finds in its environment, and a client of it. Files that a server
 wants beside are written below `scratch`. To add a server, write its function and name it below.
@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from loadtests.compare.servers.apps.bert import WAIT_S
-from loadtests.compare.servers.clients import Client, HttpClient, OipClient
-from loadtests.compare.servers.files import MODEL, checkpoint, graph, repository
+from loadtests.compare.servers.clients import MODEL, Client, HttpClient, OipClient
 from loadtests.load.server import SERVE
 
 APPS = Path(__file__).with_name("apps")
+WAIT_S = 0.01  # of a batch for more rows, after its first has come, alike at all servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,8 @@ class Place:
     threads: int
     rows: int  # that a server may put into one batch; 1 is no batching
     flags: Sequence[str] = ()  # of ours, beside its defaults
+    pooling: str = ""  # mean or cls, where the graph ends in hidden states
+    max_tokens: int = 0  # of a text; the rest is cut
 
     def program(self, name: str) -> str:
         return str(self.python.with_name(name))
@@ -47,11 +48,31 @@ class Launch:
 
 def attendant(place: Place) -> Launch:
     """Ours with its defaults, but for the longest wait in the queue: a refusal would end a turn."""
-    port, metrics_port, _ = place.ports
-    folder = repository(place.model, place.scratch / "repository")
-    ports = ["--grpc-port", str(port), "--http-port=-1", "--metrics-port", str(metrics_port)]
-    command = [*SERVE, "--model-repository", str(folder), "--log-level", "warning", *ports]
-    return Launch([*command, "--max-queue-s", "0", *place.flags], lambda: OipClient(port))
+    port = place.ports[0]
+    return Launch(_serve(place), lambda: OipClient(port, can_truncate=True))
+
+
+def attendant_http(place: Place) -> Launch:
+    """The same, asked in JSON as the servers are that know nothing else."""
+    port = place.ports[2]
+
+    def body(text: str) -> object:
+        return {"model": MODEL, "input": text, "truncate_prompt_tokens": -1}
+
+    return Launch(_serve(place), lambda: HttpClient(port, "/v1/embeddings", body, _openai_vector))
+
+
+def _serve(place: Place) -> list[str]:
+    port, metrics_port, http_port = place.ports
+    ports = ["--grpc-port", str(port), "--http-port", str(http_port)]
+    ports += ["--metrics-port", str(metrics_port)]
+    command = [*SERVE, "--model-repository", str(place.model), "--log-level", "warning", *ports]
+    return [*command, "--max-queue-s", "0", *place.flags]
+
+
+def _openai_vector(found: Any) -> list[float]:
+    vector: list[float] = found["data"][0]["embedding"]
+    return vector
 
 
 def triton(place: Place) -> Launch:
@@ -68,7 +89,11 @@ def triton(place: Place) -> Launch:
         target.unlink(missing_ok=True)
         target.symlink_to(source)
     (repository / MODEL / "1").mkdir(parents=True)
-    for app in ("triton_model.py", "bert.py"):  # only what is beside it can be imported
+    for app in (
+        "triton_model.py",
+        "embedder.py",
+        "pooling.py",
+    ):  # only what is beside it can be imported
         shutil.copy(APPS / app, repository / MODEL / "1" / app.removeprefix("triton_"))
     (repository / MODEL / "config.pbtxt").write_text(triton_config(place.rows))
     command = [
@@ -91,7 +116,7 @@ def triton_config(rows: int) -> str:
         backend: "python"
         max_batch_size: {rows}
         input [ {{ name: "text" data_type: TYPE_STRING dims: [ 1 ] }} ]
-        output [ {{ name: "logits" data_type: TYPE_FP32 dims: [ 2 ] }} ]
+        output [ {{ name: "embedding" data_type: TYPE_FP32 dims: [ -1 ] }} ]
         instance_group [ {{ count: 1 kind: KIND_CPU }} ]
         dynamic_batching {{ max_queue_delay_microseconds: {round(WAIT_S * 1e6)} }}
     """
@@ -110,7 +135,7 @@ def mlserver(place: Place) -> Launch:
     }
     model = {
         "name": MODEL,
-        "implementation": "mlserver_runtime.Classifier",
+        "implementation": "mlserver_runtime.EmbedderRuntime",
         "max_batch_size": place.rows,
         "max_batch_time": WAIT_S,
     }
@@ -127,7 +152,7 @@ def litserve(place: Place) -> Launch:
 
     def client() -> Client:
         return HttpClient(
-            port, "/predict", lambda text: {"text": text}, lambda found: found["logits"]
+            port, "/predict", lambda text: {"text": text}, lambda found: found["embedding"]
         )
 
     return Launch(command, client, app_environ(place))
@@ -135,7 +160,7 @@ def litserve(place: Place) -> Launch:
 
 def bentoml(place: Place) -> Launch:
     port = place.ports[0]
-    command = [place.program("bentoml"), "serve", "bento:Classifier", "--host", "127.0.0.1"]
+    command = [place.program("bentoml"), "serve", "bento:EmbedderService", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--working-dir", str(APPS)]
 
     def client() -> Client:
@@ -154,27 +179,22 @@ def ray(place: Place) -> Launch:
 def infinity(place: Place) -> Launch:
     """On PyTorch, with what does not run here switched off."""
     port = place.ports[0]
-    folder = checkpoint(place.model, place.scratch / "checkpoint")
-    command = [place.program("infinity_emb"), "v2", "--model-id", str(folder)]
+    command = [place.program("infinity_emb"), "v2", "--model-id", str(place.model)]
     command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--engine", "torch", "--device", "cpu", "--no-bettertransformer", "--no-compile"]
     command += ["--no-model-warmup"]  # takes minutes on a CPU
 
     def body(text: str) -> object:
-        return {"model": MODEL, "input": [text], "raw_scores": True}
-
-    def logits(found: Any) -> list[float]:
-        scores = {each["label"]: each["score"] for each in found["data"][0]}
-        return [scores[label] for label in sorted(scores)]
+        return {"model": MODEL, "input": [text]}
 
     environ = {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
-    return Launch(command, lambda: HttpClient(port, "/classify", body, logits), environ)
+    return Launch(command, lambda: HttpClient(port, "/embeddings", body, _openai_vector), environ)
 
 
 Start: TypeAlias = Callable[[Place], Launch]
 LAUNCHES: dict[str, Start] = {
     launch.__name__: launch
-    for launch in (attendant, triton, mlserver, litserve, bentoml, ray, infinity)
+    for launch in (attendant, attendant_http, triton, mlserver, litserve, bentoml, ray, infinity)
 }
 
 
@@ -185,11 +205,14 @@ def environ_of(place: Place, launch: Launch) -> dict[str, str]:
 
 
 def app_environ(place: Place) -> dict[str, str]:
-    """Variables for `apps/bert.py`, and where it is."""
-    folder = graph(place.model, place.scratch / "graph")
+    """Variables for `apps/embedder.py`, and where it is."""
+    exported = place.model / MODEL / "1"  # of ours; what others exported is a folder of the graph
     return {
         "PYTHONPATH": str(APPS),
-        "BERT_FOLDER": str(folder),
-        "BERT_THREADS": str(place.threads),
-        "BERT_ROWS": str(place.rows),
+        "EMBEDDER_FOLDER": str(exported if exported.is_dir() else place.model),
+        "EMBEDDER_THREADS": str(place.threads),
+        "EMBEDDER_ROWS": str(place.rows),
+        "EMBEDDER_WAIT_S": str(WAIT_S),
+        "EMBEDDER_POOLING": place.pooling,
+        "EMBEDDER_MAX_TOKENS": str(place.max_tokens),
     }

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from loadtests.compare.worker import Answer
 from loadtests.load.arrivals import poisson, steady
 
-Ask: TypeAlias = Callable[[str], Awaitable[list[float]]]  # a text to its logits, or an error
+Ask: TypeAlias = Callable[[str], Awaitable[list[float]]]  # a text to its vector, or an error
 LEAST_S = 3.0  # so that a fast server's turn is no shorter than what the machine does beside
 REQUEST_LIMIT_S = 120.0
 SEED = 5
@@ -39,8 +39,8 @@ async def closed_loop(
         while not is_over():
             number = next(numbers) % len(texts)
             sent_s = now_s()
-            logits = await asyncio.wait_for(ask(texts[number]), REQUEST_LIMIT_S)
-            outputs[number] = logits
+            vector = await asyncio.wait_for(ask(texts[number]), REQUEST_LIMIT_S)
+            outputs[number] = vector
             if not is_over():  # those that wait when it is over are answered, and not counted
                 ended_s.append(now_s())
                 latencies_s.append(ended_s[-1] - sent_s)

@@ -38,7 +38,7 @@ def _open_encoder(setup: Setup) -> Run:
 
 def _open_reader(setup: Setup) -> Run:
     """A model of texts with its tokenizer, queue and batches: all texts are one request."""
-    model, loop = _opened(setup, {}, TextModel)
+    model, loop = _opened(setup, setup.options["settings"], TextModel)
     read = model.task.tensors(model, {})
 
     async def compute(work: Work) -> Answer:
@@ -53,7 +53,7 @@ def _open_reader(setup: Setup) -> Run:
 
 def _open_generator(setup: Setup) -> Run:
     settings: dict[str, Any] = {"prefix_reuse": False, "kv_cache_bytes": KV_CACHE_BYTES}
-    settings |= setup.options.get("settings", {})
+    settings |= setup.options["settings"]
     model, loop = _opened(setup, settings, GenerativeModel)
     return lambda work: loop.run_until_complete(_generate(model, work))
 

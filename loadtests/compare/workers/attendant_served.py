@@ -8,7 +8,7 @@ import grpc
 from attendant.v1 import text_pb2, text_pb2_grpc
 
 from loadtests.compare.worker import Answer, Run, Setup, Work, serve
-from loadtests.load.server import start_server
+from loadtests.load.server import flags_of, start_server
 
 MODEL = "model"  # its name in the repository that it was exported to
 REQUEST_TEXTS = 32  # all requests are in flight at once
@@ -16,7 +16,8 @@ LONGEST_BYTES = ("grpc.max_receive_message_length", -1)
 
 
 def open_engine(setup: Setup) -> Run:
-    server = start_server(Path(setup.model), ["--max-queue-s", "0"])
+    flags = ["--max-queue-s", "0", *flags_of(setup.options["settings"])]
+    server = start_server(Path(setup.model), flags)
     atexit.register(server.stop)
     channel = grpc.insecure_channel(server.address, options=[LONGEST_BYTES])
     stub = text_pb2_grpc.TextServiceStub(channel)

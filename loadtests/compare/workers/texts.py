@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 from tokenizers import Tokenizer
 
+from loadtests.compare.servers.apps.pooling import pooled
 from loadtests.compare.worker import Answer, Run, Setup, Work, padded
 
 BATCH_ROWS = 16
@@ -43,12 +44,3 @@ def reading(setup: Setup, inputs: Collection[str], run_graph: Callable[[Feed], n
         return Answer(seconds, [found[index] for index in range(len(texts))])
 
     return run
-
-
-def pooled(hidden: np.ndarray, mask: np.ndarray, pooling: str) -> np.ndarray:
-    """Vectors of length 1: of the first token, or the mean of those that are no padding."""
-    if pooling == "cls":
-        vectors = hidden[:, 0]
-    else:
-        vectors = (hidden * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

@@ -3,21 +3,21 @@
 
 import asyncio
 
-from bert import Bert
+from embedder import Embedder
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec, StringCodec
 from mlserver.types import InferenceRequest, InferenceResponse
 
 
-class Classifier(MLModel):
+class EmbedderRuntime(MLModel):
     """Requests are merged before `predict`, and its answer is split after it."""
 
     async def load(self) -> bool:
-        self._bert = Bert()
+        self._embed = Embedder()
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         texts = StringCodec.decode_input(payload.inputs[0])
-        logits = await asyncio.get_running_loop().run_in_executor(None, self._bert, texts)
-        outputs = [NumpyCodec.encode_output("logits", logits)]
+        vectors = await asyncio.get_running_loop().run_in_executor(None, self._embed, texts)
+        outputs = [NumpyCodec.encode_output("embedding", vectors)]
         return InferenceResponse(id=payload.id, model_name=self.name, outputs=outputs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from bert import MAX_ROWS, WAIT_S, Bert
+from embedder import MAX_ROWS, WAIT_S, Embedder
 from ray import serve
 from ray.serve.config import gRPCOptions
 from tritonclient.grpc import service_pb2
@@ -17,23 +17,23 @@ STORE_BYTES = 200_000_000  # shared memory of objects, of which we have none
 
 
 @serve.deployment(max_ongoing_requests=256)
-class Classifier:
+class EmbedderDeployment:
     """The model runs on a thread, so that requests come in meanwhile."""
 
     def __init__(self) -> None:
-        self._bert = Bert()
+        self._embed = Embedder()
 
     @serve.batch(max_batch_size=MAX_ROWS, batch_wait_timeout_s=WAIT_S)
-    async def logits(self, texts: list[str]) -> list[np.ndarray]:
-        return list(await asyncio.to_thread(self._bert, texts))
+    async def vectors(self, texts: list[str]) -> list[np.ndarray]:
+        return list(await asyncio.to_thread(self._embed, texts))
 
     async def ModelInfer(self, request: Any) -> Any:  # noqa: N802 - named by the protocol
         text = request.raw_input_contents[0][4:].decode()  # after its length
-        logits = await self.logits(text)
+        vector = await self.vectors(text)
         return service_pb2.ModelInferResponse(
             model_name=request.model_name,
-            outputs=[{"name": "logits", "datatype": "FP32", "shape": [1, len(logits)]}],
-            raw_output_contents=[logits.astype("<f4").tobytes()],
+            outputs=[{"name": "embedding", "datatype": "FP32", "shape": [1, len(vector)]}],
+            raw_output_contents=[vector.astype("<f4").tobytes()],
         )
 
 
@@ -48,7 +48,7 @@ if __name__ == "__main__":
         http_options={"host": "127.0.0.1", "port": int(sys.argv[2])},
         grpc_options=gRPCOptions(port=int(sys.argv[1]), grpc_servicer_functions=[SERVICER]),
     )
-    serve.run(Classifier.bind(), name="model", route_prefix="/")
+    serve.run(EmbedderDeployment.bind(), name="model", route_prefix="/")
     sys.stdin.read()
     serve.shutdown()
     ray.shutdown()
