@@ -52,6 +52,10 @@ class Worker:
                 start_new_session=True,
             )
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
     def open(self, setup: Setup) -> None:
         self._ask({"open": asdict(setup)}, OPEN_LIMIT_S)
         self._signal(signal.SIGSTOP)

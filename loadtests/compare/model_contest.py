@@ -99,6 +99,8 @@ def compare_models(
                 blank = _blank(peer, kind, facts)
                 blank.fault = fault
                 reports.keep(blank, results)
+        if not invited:
+            continue
         with Progress(console=errors) as progress, ExitStack() as stack:
             bar = progress.add_task(f"{model}: opening", total=None)
             reference = Reference.read(reference_path(MODELS, model))
@@ -118,14 +120,14 @@ def compare_models(
                     blanks[name].fault = faults[name]
                 ours = [side for side in sides if side.name in our_names]
                 taking = [side for side in sides if side.name in blanks]
-                _run(ours, taking, blanks, work, choice.rounds)
+                fill(ours, taking, blanks, work, choice.rounds)
                 for result in blanks.values():
                     reports.keep(result, results)
                 progress.advance(bar)
         contest.finish(model, own, choice, results)
 
 
-def _run(
+def fill(
     ours: Sequence[Side],
     others: Sequence[Side],
     blanks: Mapping[str, Result],

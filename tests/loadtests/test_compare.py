@@ -3,26 +3,32 @@
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 import loadtests.compare.__main__ as compare
+import loadtests.compare.model_contest as model_contest
 from loadtests.compare import environments, panels, report
-from loadtests.compare.__main__ import CONTESTS, chosen_kinds, chosen_peers
+from loadtests.compare.__main__ import CONTESTS
 from loadtests.compare.agreement import logits_agree, tokens_agree
-from loadtests.compare.comparison import Result, Side, compare_peer
+from loadtests.compare.comparison import Result, Side, admitted, compare_all
 from loadtests.compare.connection import Worker, WorkerError
+from loadtests.compare.engine_contest import ENGINE_CONTEST
 from loadtests.compare.environments import Environment, NotAvailable, Own
-from loadtests.compare.models import Reference
+from loadtests.compare.model_contest import Choice, compare_models, fill
+from loadtests.compare.models import BERT, Reference, reference_path
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import CLASSIFY, GENERATE, prompts, real_rows
 from loadtests.compare.worker import Answer, Setup, Work, padded
 from loadtests.load.lengths import mixed_sizes
 from loadtests.load.turns import Spread, take_turns, times_faster
+from tests.fakes.serving import eventually
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = Reference(
@@ -55,9 +61,13 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def compared(peer: Peer, work: Work = WORK) -> Result:
-    blank = Result("kind", "what", peer.task, peer.name, peer.precision)
-    ours = [Side("ours", lambda _: Answer(1.0, []))]
-    (result,) = compare_peer(peer, ours, [(blank, work)], REFERENCE, 1, 3)
+    result = Result("kind", "what", peer.task, peer.name, peer.precision)
+    ours = Side("ours", lambda _: Answer(1.0, []))
+    with ExitStack() as stack:
+        sides, faults = admitted(stack, [peer], REFERENCE, 1)
+        result.fault = faults.get(peer.name, "")
+        if sides:
+            compare_all([ours, *sides], {peer.name: result}, work, 3)
     return result
 
 
@@ -156,34 +166,102 @@ def test_too_few_tokens_are_a_fault_however_they_are_rounded() -> None:
     assert "tokens per row" in tokens_agree(REFERENCE.tokens, [[4, 4], [7, 7, 7]], "int8").fault
 
 
-def test_declarations_are_unique_and_their_workers_are_files() -> None:
-    for contest in CONTESTS.values():
-        names = [(peer.name, peer.task) for peer in contest.peers]
-        assert len(set(names)) == len(names)
-        own = [each for task in (CLASSIFY, GENERATE) for each in contest.ours(task, None, {})]
-        for peer in (*contest.peers, *own):
+@pytest.mark.parametrize("name", CONTESTS)
+def test_declarations_are_unique_and_their_workers_are_files(name: str) -> None:
+    contest = CONTESTS[name].contest
+    for model in contest.titles:
+        peers = [*contest.ours(model, (), {}), *contest.peers(model)]
+        assert len({peer.name for peer in peers}) == len(peers)
+        tasks = {kind.task for kind in contest.traffic[model]}
+        for peer in peers:
             module = ROOT / "loadtests" / "compare" / f"{peer.worker.replace('.', '/')}.py"
             assert module.exists(), peer.name
+            assert {peer.task} == tasks
 
 
-def test_every_kind_of_traffic_can_be_made_and_fits_the_models() -> None:
-    for contest in CONTESTS.values():
-        for is_quick in (True, False):
-            for kind in chosen_kinds(contest.traffic, None, (), quick=is_quick):
-                assert kind.work.amount > 0
-                assert max(map(len, kind.work.rows)) <= 512
-                is_generated = kind.traffic.task == GENERATE
-                assert len(kind.work.num_tokens) == (len(kind.work.rows) if is_generated else 0)
+@pytest.mark.parametrize("name", CONTESTS)
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_every_kind_of_traffic_can_be_made_and_fits_the_models(name: str, is_quick: bool) -> None:
+    contest = CONTESTS[name].contest
+    for model in contest.titles:
+        chosen = contest.work(model, Choice(is_quick=is_quick))
+        assert chosen
+        for kind, work in chosen:
+            assert work.amount > 0
+            assert max(map(len, work.rows), default=0) <= 512
+            assert len(work.num_tokens) == (len(work.rows) if kind.task == GENERATE else 0)
+
+
+def named(*names: str) -> list[Peer]:
+    return [replace(fake(), name=name) for name in names]
 
 
 def test_peers_are_chosen_by_the_beginning_of_their_names() -> None:
-    peers = [replace(fake(), name=name) for name in ("openvino a", "openvino b", "other")]
-    assert [peer.name for peer in chosen_peers(peers, ["openvino"], quick=False)] == [
-        "openvino a",
-        "openvino b",
-    ]
-    with pytest.raises(Exception, match="there are: openvino a"):
-        chosen_peers(peers, ["absent"], quick=False)
+    contest = replace(ENGINE_CONTEST, peers=lambda _: named("OpenVINO a", "openvino b", "other"))
+    chosen = contest.invited(BERT, Choice(peers=["openvino"]))
+    assert [peer.name for peer in chosen] == ["OpenVINO a", "openvino b"]
+    assert contest.invited(BERT, Choice(is_quick=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("models", "choice", "why"),
+    [
+        ([], Choice(peers=["absent"]), "no peer is called 'absent'; there are: vllm a"),
+        (["absent"], Choice(), "model 'absent' is none of"),
+        ([], Choice(kinds=["absent"]), "traffic 'absent' is none of"),
+    ],
+)
+def test_what_is_chosen_and_not_there_is_refused_before_anything_is_installed(
+    models: list[str], choice: Choice, why: str, tmp_path: Path
+) -> None:
+    contest = replace(ENGINE_CONTEST, peers=lambda _: named("vllm a"))
+    with pytest.raises(typer.BadParameter, match=why):
+        compare_models(contest, models, choice, {}, tmp_path)
+
+
+def test_where_a_worker_fails_in_its_turn_the_others_begin_again_without_it() -> None:
+    """The one that failed says why; the others have figures of whole rounds."""
+    asked: list[str] = []
+
+    def side(name: str, fails_at: int = 0) -> Side:
+        def run(_: Work) -> Answer:
+            asked.append(name)
+            if asked.count(name) == fails_at:
+                raise WorkerError(name, f"{name} ended")
+            return Answer(1.0, [])
+
+        return Side(name, run)
+
+    results = {name: Result("kind", "what", CLASSIFY, name, "int8") for name in "ab"}
+    work = Work([], 1, texts=["t"])
+    fill([side("ours")], [side("a"), side("b", fails_at=2)], results, work, rounds=2)
+    assert results["b"].fault == "b ended"
+    assert not results["b"].theirs_s
+    assert (results["a"].theirs_s, results["a"].fault) == ([1.0, 1.0], "")
+    assert asked[-4:] == ["ours", "a", "a", "ours"]
+
+
+def test_where_ours_fails_all_say_so() -> None:
+    def run(_: Work) -> Answer:
+        raise WorkerError("ours", "ours ended")
+
+    results = {"a": Result("kind", "what", CLASSIFY, "a", "int8")}
+    fill([Side("ours", run)], [Side("a", run)], results, Work([], 1, texts=["t"]), rounds=1)
+    assert results["a"].fault == "ours ended"
+
+
+async def test_programs_are_stopped_while_others_have_their_turn(tmp_path: Path) -> None:
+    """What polls for requests takes no processor from others; what ended is no error."""
+    command = [sys.executable, "-m", "tests.fakes.peer"]
+
+    def state(process_id: int) -> str:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+
+    with Worker("fake", command, tmp_path / "log", {}) as worker:
+        worker.open(Setup("", 1, sys.executable, "", {}))
+        for _ in range(2):
+            await eventually(lambda: state(worker.process_id) == "T")
+            assert worker.run(Work([[3]], 1, [1])).outputs == [[3]]
 
 
 def test_real_lengths_are_sorted_within_a_window_only() -> None:
@@ -240,14 +318,11 @@ def test_what_a_script_builds_has_the_version_that_pip_downloads(
 def test_a_peer_that_does_not_install_has_its_row_in_the_table_and_ends_no_run(
     broken: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(compare, "models", lambda: None)
-    contest = replace(
-        CONTESTS["engines"],
-        peers=[replace(fake(), environment=broken)],
-        ours=lambda *_: [],
-    )
-    compare._compare(contest, None, None, ["fixed"], None, None, 1, 1, False)
+    monkeypatch.setattr(model_contest, "MODELS", tmp_path)
+    reference_path(tmp_path, BERT).touch()
+    peers = [replace(fake(), environment=broken)]
+    contest = replace(ENGINE_CONTEST, peers=lambda _: peers, ours=lambda *_: [])
+    compare_models(contest, [BERT], Choice(kinds=["fixed"]), {}, tmp_path / "results")
     (result,) = report.kept(tmp_path / "results")
     assert (result.traffic, result.peer) == ("fixed", "fake")
     assert "no compiler" in result.fault

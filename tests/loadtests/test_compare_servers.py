@@ -10,36 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2
 
 from loadtests.compare.comparison import Result
-from loadtests.compare.peers import ON_ONNXRUNTIME, SERVERS, our_servers
-from loadtests.compare.report import show
-from loadtests.compare.servers.clients import Client, HttpClient, logits_of
+from loadtests.compare.report import keep, kept, show
+from loadtests.compare.server_peers import DRIVER, ON_ONNXRUNTIME, our_servers, server_peers
+from loadtests.compare.server_table import server_tables
+from loadtests.compare.server_traffic import SERVER_TRAFFIC
+from loadtests.compare.servers.clients import Client, HttpClient, vector_of
 from loadtests.compare.servers.driver import ready_client
-from loadtests.compare.servers.files import graph, repository
 from loadtests.compare.servers.launching import LAUNCHES, Place, environ_of
 from loadtests.compare.servers.loops import closed_loop, open_loop
-from loadtests.compare.servers.texts import text_of, write_tokenizer
-from loadtests.compare.traffic import CLASSIFY, SERVER_TRAFFIC
+from loadtests.compare.traffic import EMBED
 from loadtests.compare.worker import Answer, Work
 from loadtests.load.lengths import mixed_sizes
 from tests.fakes.virtual import run_virtually
-
-ROW = [2, 17, 30_521, 5, 3]
-
-
-def test_servers_tokenize_a_text_to_the_ids_that_were_meant(tmp_path: Path) -> None:
-    write_tokenizer(tmp_path / "tokenizer.json")
-    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert tokenizer.encode(text_of(ROW)).ids == ROW
-
-
-@pytest.mark.parametrize("row", [[], [2], [17, 3], [2, 17], [2, 4, 3]])
-def test_a_row_that_no_text_has_is_refused(row: list[int]) -> None:
-    with pytest.raises(ValueError, match=r"a row is \[CLS\], words, \[SEP\]"):
-        text_of(row)
 
 
 def batching(rows: int, run_s: float) -> Callable[[str], Awaitable[list[float]]]:
@@ -74,7 +59,7 @@ def test_a_closed_loop_measures_what_the_server_sustains(concurrency: int, rows:
     texts = [str(number) for number in range(2 * concurrency)]
     answer = run_virtually(closed_loop(batching(rows, 0.5), texts, concurrency, least_s=10.0))
     assert len(texts) / answer.seconds == pytest.approx(rows / 0.5, rel=0.07)
-    assert [logits for (logits,) in answer.outputs] == [float(text) for text in texts]
+    assert [value for (value,) in answer.outputs] == [float(text) for text in texts]
     assert np.median(answer.latencies_s) == pytest.approx(0.5 * concurrency / rows)
 
 
@@ -144,13 +129,13 @@ async def test_an_http_refusal_is_an_error_that_says_why() -> None:
             await client.ask("t5")
 
 
-def test_oip_logits_are_raw_or_typed() -> None:
+def test_oip_vectors_are_raw_or_typed() -> None:
     raw = service_pb2.ModelInferResponse(
         raw_output_contents=[np.array([1.5, 2], np.float32).tobytes()]
     )
-    output = {"name": "logits", "contents": {"fp32_contents": [1.5, 2]}}
+    output = {"name": "embedding", "contents": {"fp32_contents": [1.5, 2]}}
     typed = service_pb2.ModelInferResponse(outputs=[output])
-    assert logits_of(raw) == logits_of(typed) == [1.5, 2.0]
+    assert vector_of(raw) == vector_of(typed) == [1.5, 2.0]
 
 
 class FakeClient(Client):
@@ -192,69 +177,92 @@ def exported(tmp_path: Path) -> Path:
     return tmp_path / "exported"
 
 
-def test_servers_share_the_graph_and_leave_the_export_as_it_was(
-    exported: Path, tmp_path: Path
-) -> None:
-    source = exported / "model" / "1"
-    for folder in (
-        repository(exported, tmp_path / "ours") / "model" / "1",
-        graph(exported, tmp_path / "theirs"),
-    ):
-        assert (folder / "model.onnx").samefile(source / "model.onnx")
-        assert "t30521" in (folder / "tokenizer.json").read_text()
-    assert (source / "tokenizer.json").read_text() == "tokenizer.json"
-
-
 @pytest.mark.parametrize("server", ["triton", "mlserver", "litserve", "bentoml", "ray"])
+@pytest.mark.parametrize("below", ["", "model/1"])
 def test_a_server_is_told_where_its_app_and_its_graph_are(
-    server: str, exported: Path, tmp_path: Path
+    server: str, below: str, exported: Path, tmp_path: Path
 ) -> None:
+    """The graph is in a repository that we exported, or in the folder of another exporter."""
+    model = exported if below else exported / "model" / "1"
     packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
     (packages / "pytriton" / "tritonserver" / "backends" / "python").mkdir(parents=True)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     place = Place(
-        exported, tmp_path / "venv" / "bin" / "python", scratch, (1, 2, 3), threads=2, rows=8
+        model,
+        tmp_path / "venv" / "bin" / "python",
+        scratch,
+        (1, 2, 3),
+        threads=2,
+        rows=8,
+        pooling="cls",
+        max_tokens=64,
     )
     launch = LAUNCHES[server](place)
     environ = environ_of(place, launch)
-    assert Path(environ["BERT_FOLDER"], "model.onnx").is_file()
+    assert Path(environ["EMBEDDER_FOLDER"], "model.onnx").is_file()
+    assert (environ["EMBEDDER_POOLING"], environ["EMBEDDER_MAX_TOKENS"]) == ("cls", "64")
     assert environ["PYTHONPATH"].endswith(("servers/apps", "site-packages"))
     assert environ["PATH"].startswith(str(tmp_path / "venv" / "bin"))
 
 
+OTHERS = [peer for peer in server_peers("minilm") if peer.worker == DRIVER]
+
+
 def test_every_server_can_be_started_and_has_one_row_as_people_have_it() -> None:
-    assert {peer.options["server"] for peer in SERVERS} == set(LAUNCHES) - {"attendant"}
-    names = {peer.name.split(" float32")[0].split(" int8")[0] for peer in SERVERS}
+    own = {peer.options["server"] for peer in our_servers("minilm", (), {})}
+    assert {peer.options["server"] for peer in OTHERS} | own == set(LAUNCHES)
+    names = {peer.name.split(" float32")[0].split(" int8")[0] for peer in OTHERS}
     assert {f"{name} float32" for name in names - {"LitServe its own"}} <= {
-        peer.name for peer in SERVERS
+        peer.name for peer in OTHERS
     }
 
 
 def test_others_are_given_the_very_int8_graph_that_ours_serves() -> None:
-    (own,) = our_servers(CLASSIFY, None, {})
-    same = {peer.name.removesuffix(" unbatched") for peer in SERVERS if peer.model == own.model}
+    (graph,) = {peer.folder for peer in our_servers("minilm", (), {})}
+    same = {peer.name.removesuffix(" unbatched") for peer in OTHERS if peer.folder == graph}
     assert same == {f"{name} int8" for name in ON_ONNXRUNTIME}
+    (bare,) = (peer for peer in server_peers("minilm") if peer.worker != DRIVER)
+    assert bare.folder == graph
 
 
-def test_a_setting_is_one_more_server_of_ours_beside_the_one_with_its_defaults() -> None:
-    """So a setting, the defaults and a peer take turns in one run."""
+def test_a_setting_is_one_more_server_of_ours_beside_those_with_its_defaults() -> None:
+    """So a setting, the defaults and the peers take turns in one run."""
     settings = {"spin_us": 50, "can_spin": True, "playground": False}
-    own = our_servers(CLASSIFY, ["int8"], settings)
+    own = our_servers("minilm", ["int8"], settings)
     assert {peer.name: peer.options["flags"] for peer in own} == {
         "served attendant int8": [],
+        "served attendant int8, HTTP": [],
         "served attendant int8 spin_us=50": ["--spin-us=50"],
         "served attendant int8 can_spin=True": ["--can-spin"],
         "served attendant int8 playground=False": ["--no-playground"],
     }
 
 
-def test_traffic_of_real_lengths_is_not_sorted_for_anybody() -> None:
-    works: list[Work] = [each.full(mixed_sizes) for each in SERVER_TRAFFIC if "real" in each.name]
+@pytest.mark.parametrize("model", SERVER_TRAFFIC)
+def test_texts_of_real_lengths_are_not_sorted_for_anybody(model: str) -> None:
+    works: list[Work] = [kind.full(mixed_sizes) for kind in SERVER_TRAFFIC[model]]
+    assert {work.concurrency for work in works} == {1, 8, 32}
     for work in works:
-        sizes = [len(row) for row in work.rows]
-        assert sizes != sorted(sizes)
-        assert len(work.rows) >= 2 * work.concurrency
+        sizes = [len(text.split()) for text in work.texts]
+        assert len(work.texts) >= 2 * work.concurrency
+        assert set(sizes) == {126} or sizes != sorted(sizes)
+
+
+def test_the_table_has_every_server_beside_each_of_ours(tmp_path: Path) -> None:
+    kinds = [kind.name for kind in SERVER_TRAFFIC["minilm"][:2]]
+    for kind in kinds:
+        result = Result(kind, "what", EMBED, "theirs", "int8", amount=10)
+        result.theirs_s = [2.0, 2.0]
+        result.ours_s = {"ours": [1.0, 0.5], "ours, HTTP": [2.0, 2.0]}
+        keep(result, tmp_path)
+    keep(Result(kinds[0], "what", EMBED, "absent", "int8", fault="pip says no"), tmp_path)
+    table = server_tables(kept(tmp_path))
+    assert "| all-MiniLM-L6-v2: ours over it | real-1 | real-8 |" in table
+    assert "| **ours** | 15/s | 15/s |" in table
+    assert "| theirs; ours | 3.00 (2.00 to 4.00) | 3.00 (2.00 to 4.00) |" in table
+    assert "| theirs; ours, HTTP | 1.00 (1.00 to 1.00) | 1.00 (1.00 to 1.00) |" in table
+    assert "| absent; ours | - (pip says no) | - |" in table
 
 
 def test_latencies_of_ours_and_of_theirs_stand_in_the_table() -> None:
@@ -262,7 +270,7 @@ def test_latencies_of_ours_and_of_theirs_stand_in_the_table() -> None:
         "ours": [Answer(1.0, [], [0.1, 0.1, 0.1]), Answer(1.0, [], [0.1])],
         "theirs": [Answer(2.0, [], [0.25]), Answer(2.0, [], [0.35])],
     }
-    result = Result("serve-real-32", "what", CLASSIFY, "theirs", "float32", amount=10)
+    result = Result("minilm-serve-real-32", "what", EMBED, "theirs", "float32", amount=10)
     result.add(answers)
     console = Console(record=True, width=200, file=io.StringIO())
     show([result], console)

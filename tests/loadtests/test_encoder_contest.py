@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from loadtests.compare import encoders, report
 from loadtests.compare.agreement import scores_agree, vectors_agree
 from loadtests.compare.comparison import Result, Side, check, compare_all
-from loadtests.compare.encoder_peers import encoder_peers, our_encoders
 from loadtests.compare.encoder_table import encoder_tables
 from loadtests.compare.encoders import ENCODER_TRAFFIC, ENCODERS, texts_of_real_lengths
 from loadtests.compare.environments import Own
@@ -18,12 +17,11 @@ from loadtests.compare.models import Reference, reference_path
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import EMBED, RERANK
 from loadtests.compare.worker import Answer, Setup, Work
-from loadtests.compare.workers.texts import pooled, reading
+from loadtests.compare.servers.apps.pooling import pooled
+from loadtests.compare.workers.texts import reading
 from loadtests.load.lengths import mixed_sizes
 from loadtests.load.turns import Spread
 from tests.checkpoints.spellings import save_tokenizer
-
-ROOT = Path(__file__).parents[2]
 
 
 def peer_of(task: str, precision: str) -> Peer:
@@ -50,16 +48,6 @@ def test_traffic_of_both_tasks_is_texts_and_the_quick_one_has_fewer() -> None:
         assert quick.texts == full.texts[: quick.amount]
         assert bool(full.query) == (encoder.task == RERANK)
         assert kind.task == encoder.task
-
-
-def test_declarations_are_unique_and_their_workers_are_files() -> None:
-    for name in ENCODERS:
-        peers = [*our_encoders(name, ()), *encoder_peers(name)]
-        assert len({peer.name for peer in peers}) == len(peers)
-        for peer in peers:
-            module = ROOT / "loadtests/compare" / f"{peer.worker.replace('.', '/')}.py"
-            assert module.exists(), peer.name
-            assert peer.task == ENCODERS[name].task
 
 
 VECTORS = np.random.default_rng(1).normal(size=(6, 8))

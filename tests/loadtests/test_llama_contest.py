@@ -19,7 +19,7 @@ from loadtests.compare.agreement import tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_all
 from loadtests.compare.environments import NotAvailable, Own, environ
 from loadtests.compare.llama_contest import LLAMAS
-from loadtests.compare.llama_peers import llama_peers, our_llamas
+from loadtests.compare.llama_peers import our_llamas
 from loadtests.compare.model_contest import Choice, compare_models
 from loadtests.compare.models import Reference, reference_path
 from loadtests.compare.peer import Peer
@@ -31,7 +31,6 @@ from loadtests.measure import limits
 from models.checkpoints.huggingface import load_llama
 from models.networks.llama import Llama
 
-ROOT = Path(__file__).parents[2]
 WORK = Work([[5, 6], [9, 1]], 2, [8, 3])
 
 
@@ -98,13 +97,9 @@ def test_all_programs_have_their_weights_in_huge_pages_as_our_images_have() -> N
     assert environ(2)["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
-def test_declarations_are_unique_and_traffic_fits_the_models() -> None:
+def test_each_precision_is_exported_to_its_own_folder_and_traffic_fits_the_models() -> None:
     for model, shape in llamas.SHAPES.items():
-        peers = [*our_llamas(model, None), *llama_peers(model)]
-        assert len({peer.name for peer in peers}) == len(peers)
-        assert len({peer.folder for peer in our_llamas(model, None)}) == 3
-        for peer in peers:
-            assert (ROOT / "loadtests/compare" / f"{peer.worker.replace('.', '/')}.py").exists()
+        assert len({peer.folder for peer in our_llamas(model, (), {})}) == 3
         for kind in LLAMA_TRAFFIC[model]:
             assert kind.quick is not None
             for work in (kind.quick(mixed_sizes), kind.full(mixed_sizes)):
@@ -171,7 +166,7 @@ def test_one_command_compares_and_keeps_also_what_was_refused(
     Reference([], [], [[4, 4], [7, 8]], [[4, 4], [7, 7]], [[4], [7]]).write(
         reference_path(tmp_path, "smollm2")
     )
-    choice = Choice([], [], ["alone-1"], 1, 1, is_quick=True)
+    choice = Choice(kinds=["alone-1"], rounds=1, is_quick=True)
     compare_models(faked, ["smollm2"], choice, {}, tmp_path / "results")
     kept = {each.peer: each for each in report.kept(tmp_path / "results")}
     assert kept["peer"].theirs_s == [2.0]

@@ -73,6 +73,7 @@ def test_times_that_are_off_by_a_twentieth_change_no_predicted_cost_by_more_than
     """100 draws of noise, on batches that were not measured."""
     random = np.random.default_rng(0)
     others = [(16,) * 4, (64,) * 8, (128, 128), (20, 25, 30, 40), (12,)]
+    others += [(256, 8, 8, 8), (160, 20, 20, 20, 20)]
     for _ in range(100):
         noise = random.uniform(0.95, 1.05, len(BATCHES))
         times = [seconds(curve, batch) * by for batch, by in zip(BATCHES, noise, strict=True)]
