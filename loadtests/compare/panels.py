@@ -23,8 +23,8 @@ OVERVIEW = Path("docs/pictures/overview.png")
 OVERVIEW_TITLES = {
     "real": "Encoders in process\nBERT-base, mixed lengths",
     "mixed-8": "Decoders in process\nGPT-2, 8 requests in flight",
-    "serve-real-32": "Servers, 32 clients\nBERT-base, mixed lengths",
-    "serve-real-1": "Servers, 1 client\nBERT-base, mixed lengths",
+    "bert-base-serve-real-32": "Servers, 32 clients\nBERT-base, mixed lengths",
+    "bert-base-serve-real-1": "Servers, 1 client\nBERT-base, mixed lengths",
 }
 DPI = 80
 ROW_INCHES, WIDTH_INCHES = 0.28, 9.0

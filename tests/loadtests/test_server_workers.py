@@ -23,7 +23,9 @@ TEXTS = ["free prize", "lunch", "we are on our way home now", "call", "claim now
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository = tmp_path_factory.mktemp("repository")
-    export_any(tiny_embedder(), ExportSettings(name="model", repository=repository, precision="fp32"))
+    export_any(
+        tiny_embedder(), ExportSettings(name="model", repository=repository, precision="fp32")
+    )
     return repository
 
 
