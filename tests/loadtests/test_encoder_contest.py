@@ -15,9 +15,9 @@ from loadtests.compare.encoders import ENCODER_TRAFFIC, ENCODERS, texts_of_real_
 from loadtests.compare.environments import Own
 from loadtests.compare.models import Reference, reference_path
 from loadtests.compare.peer import Peer
+from loadtests.compare.servers.apps.pooling import pooled
 from loadtests.compare.traffic import EMBED, RERANK
 from loadtests.compare.worker import Answer, Setup, Work
-from loadtests.compare.servers.apps.pooling import pooled
 from loadtests.compare.workers.texts import reading
 from loadtests.load.lengths import mixed_sizes
 from loadtests.load.turns import Spread
