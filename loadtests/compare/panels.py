@@ -84,10 +84,13 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
 def draw_overview(panels: Sequence[Panel], path: Path) -> None:
     """The four panels of `OVERVIEW_TITLES`, two in a row."""
     known = {panel.traffic: panel for panel in panels}
-    most = max(len(known[traffic].bars) for traffic in OVERVIEW_TITLES)
-    figure, axes = plt.subplots(2, 2, figsize=OVERVIEW_INCHES, dpi=OVERVIEW_DPI)
-    for (traffic, title), ax in zip(OVERVIEW_TITLES.items(), axes.flat, strict=True):
-        panel = known[traffic]
+    sizes = [len(known[traffic].bars) for traffic in OVERVIEW_TITLES]
+    rows = [max(sizes[:2]), max(sizes[2:])]
+    figure, axes = plt.subplots(2, 2, figsize=OVERVIEW_INCHES, height_ratios=rows, dpi=OVERVIEW_DPI)
+    for index, ((traffic, title), ax) in enumerate(
+        zip(OVERVIEW_TITLES.items(), axes.flat, strict=True)
+    ):
+        panel, most = known[traffic], rows[index // 2]
         _draw_bars(ax, panel, f"{title}, {panel.unit}")
         ax.set_ylim(len(panel.bars) - most - 0.5, len(panel.bars) - 0.5)  # bars of one height
         ax.xaxis.set_visible(False)
@@ -100,7 +103,7 @@ def _draw_bars(ax: Any, panel: Panel, title: str) -> None:
     colours = [OURS if bar.is_ours else PEER for bar in panel.bars]
     drawn = ax.barh([bar.program for bar in panel.bars], speeds, color=colours)
     ax.bar_label(drawn, [f"{speed:.0f}" for speed in speeds], padding=3, fontsize="small")
-    ax.set_title(title, fontsize="medium")
+    ax.set_title(title, fontsize="medium", loc="right")
     ax.tick_params(axis="y", labelsize="small")
     ax.margins(x=0.1)
 

@@ -41,16 +41,16 @@ def our_servers(
     peers = []
     for precision in precisions or PRECISIONS:
         ways: list[tuple[str, str, list[str]]] = [
-            ("", "attendant", []),
-            (", HTTP", "attendant_http", []),
+            ("gRPC", "attendant", []),
+            ("HTTP", "attendant_http", []),
             *(
-                (f" {name}={value}", "attendant", flags_of({name: value}))
+                (f"{name}={value}", "attendant", flags_of({name: value}))
                 for name, value in settings.items()
             ),
         ]
         exported, shown = our_export(model, precision), shown_precision(precision)
         for way, server, flags in ways:
-            name, options = f"served attendant {precision}{way}", {"server": server, "flags": flags}
+            name, options = f"attendant {precision}, {way}", {"server": server, "flags": flags}
             peers.append(Peer(name, OWN, DRIVER, EMBED, shown, exported, options))
     return peers
 

@@ -2,7 +2,7 @@
 
 import random
 
-from loadtests.compare.encoders import ENCODERS, texts_of_real_lengths
+from loadtests.compare.encoders import texts_of_real_lengths
 from loadtests.compare.traffic import EMBED, LEVELS, Make, Traffic
 from loadtests.compare.worker import Work
 from loadtests.load.lengths import SEED
@@ -33,7 +33,7 @@ def _closed(model: str, kind: str, clients: int) -> Traffic:
     return Traffic(
         f"{model}-serve-{kind}-{clients}",
         EMBED,
-        f"{ENCODERS[model].title}: {what}, one a request, {clients} client{'s' * (clients > 1)}",
+        f"{what}, one a request, {clients} client{'s' * (clients > 1)}",
         works(TEXTS[clients]),
         works(TEXTS[clients] // 2) if clients == max(LEVELS) else None,
     )

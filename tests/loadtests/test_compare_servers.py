@@ -231,11 +231,11 @@ def test_a_setting_is_one_more_server_of_ours_beside_those_with_its_defaults() -
     settings = {"spin_us": 50, "can_spin": True, "playground": False}
     own = our_servers("minilm", ["int8"], settings)
     assert {peer.name: peer.options["flags"] for peer in own} == {
-        "served attendant int8": [],
-        "served attendant int8, HTTP": [],
-        "served attendant int8 spin_us=50": ["--spin-us=50"],
-        "served attendant int8 can_spin=True": ["--can-spin"],
-        "served attendant int8 playground=False": ["--no-playground"],
+        "attendant int8, gRPC": [],
+        "attendant int8, HTTP": [],
+        "attendant int8, spin_us=50": ["--spin-us=50"],
+        "attendant int8, can_spin=True": ["--can-spin"],
+        "attendant int8, playground=False": ["--no-playground"],
     }
 
 

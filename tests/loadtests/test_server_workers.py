@@ -15,6 +15,7 @@ from export.settings import ExportSettings
 from loadtests.compare.servers.launching import APPS
 from loadtests.compare.worker import Setup, Work
 from loadtests.compare.workers import bare_session
+from loadtests.measure.batching import BareSession
 from tests.fakes.tiny import tiny_embedder, tiny_tokenizer, torch_outputs_of_texts
 
 TEXTS = ["free prize", "lunch", "we are on our way home now", "call", "claim now", "7 at 9?"]
@@ -42,9 +43,7 @@ def test_the_session_alone_answers_every_text_in_its_order(
     monkeypatch.setattr(bare_session, "LEAST_S", 0.0)
     run = bare_session.open_engine(Setup(str(exported), 1, "", "", {}))
     sizes: list[int] = []
-    monkeypatch.setattr(
-        bare_session.BareSession, "run", _watched(bare_session.BareSession.run, sizes)
-    )
+    monkeypatch.setattr(BareSession, "run", _watched(BareSession.run, sizes))
     answer = run(Work([], concurrency, texts=TEXTS))
     assert np.array(answer.outputs) == pytest.approx(expected, abs=1e-5)
     assert max(sizes) <= concurrency
