@@ -15,6 +15,8 @@ at once and take turns, A B C C B A, and each ratio is of one round. `*_peers.py
 `*_contest.py` and `traffic.py` the load.
 """
 
+import signal
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -51,10 +53,6 @@ PeerNames = Annotated[
 Ours = Annotated[
     list[str] | None, typer.Option("--ours", help="Precisions that `attendant export` knows.")
 ]
-Texts = Annotated[
-    list[Path] | None,
-    typer.Option("--texts", help="Real texts, one a line, whose lengths the rows of `real` have."),
-]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -66,6 +64,7 @@ Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Few peers, little work.")]
 Picture = Annotated[Path | None, typer.Option(help="Where to draw; by default beside the results.")]
 CPUS = available_cpus()
+TERMINATED = 128 + signal.SIGTERM  # as shells have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,8 @@ def _settings(named: Sequence[str] | None) -> dict[str, object]:
     values: dict[str, object] = {}
     for pair in named or ():
         name, _, text = pair.partition("=")
+        if name in values:
+            raise typer.BadParameter(f"--setting {name} is given twice: a run has one value of it")
         is_flag = text in ("true", "false")
         values[name] = text == "true" if is_flag else int(text) if text.isdecimal() else text
     return values
@@ -121,11 +122,15 @@ def _invited(
     names: Sequence[str] | None, *, quick: bool
 ) -> Iterator[tuple[str, ModelContest, list[Peer]]]:
     """Of engines and servers: each model with its peers that could be installed."""
+    found = False
     for contest in (ENGINE_CONTEST, SERVER_CONTEST):
         for model in contest.titles:
             if invited := contest.invited(model, Choice(names or (), is_quick=quick)):
+                found = True
                 contest.write_missing(model)
                 yield model, contest, ready(model, invited)[0]
+    if not found:
+        raise typer.BadParameter(f"no engine or server is called {', '.join(names or ())}")
 
 
 @app.command()
@@ -163,13 +168,23 @@ def _command_of(name: str) -> None:
         traffic: Annotated[
             list[str] | None, typer.Option(help=f"{named.kinds}; all by default.")
         ] = None,
-        texts: Texts = None,
+        texts: Annotated[
+            list[Path] | None,
+            typer.Option(
+                help="Real texts, one a line, whose lengths the rows of `real` have.",
+                hidden=named.contest is not ENGINE_CONTEST,
+            ),
+        ] = None,
         setting: Settings = None,
         rounds: Rounds = 3,
         threads: Threads = CPUS,
         quick: Quick = False,
         picture: Picture = None,
     ) -> None:
+        if texts and named.contest is not ENGINE_CONTEST:
+            raise typer.BadParameter(
+                f"--texts is an option of engines; {name} have their own texts"
+            )
         values, sizes = _settings(setting), _sizes(texts or ())
         choice = Choice(
             peer or (), ours or (), traffic or (), rounds, threads, quick, values, sizes
@@ -230,4 +245,6 @@ def overview(figures: Path = panels.FIGURES, picture: Path = panels.OVERVIEW) ->
 
 
 if __name__ == "__main__":
+    # Programs that are stopped until their turn would outlive a process that just ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     app()

@@ -188,14 +188,13 @@ class BareSession:
 
         return self._batches(items, min(sizes, key=least_s))
 
-    def run(self, batches: Sequence[Arrays]) -> np.ndarray:
-        """The first output of all rows, in the order of the batches."""
-        return np.concatenate([self._session.run(batch, self._outputs)[0] for batch in batches])
+    def run(self, batches: Sequence[Arrays]) -> list[np.ndarray]:
+        """The first output of each batch."""
+        return [self._session.run(batch, self._outputs)[0] for batch in batches]
 
     def seconds(self, batches: Sequence[Arrays]) -> float:
         started_s = time.perf_counter()
-        for batch in batches:
-            self._session.run(batch, self._outputs)
+        self.run(batches)
         return time.perf_counter() - started_s
 
     def _batches(self, items: Sequence[Item], size: int) -> list[Arrays]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 import loadtests.compare.__main__ as compare
 import loadtests.compare.model_contest as model_contest
@@ -217,6 +218,20 @@ def test_what_is_chosen_and_not_there_is_refused_before_anything_is_installed(
     contest = replace(ENGINE_CONTEST, peers=lambda _: named("vllm a"))
     with pytest.raises(typer.BadParameter, match=why):
         compare_models(contest, models, choice, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["servers", "--texts", "lines.txt"], "--texts is an option of engines"),
+        (["engines", "--setting", "spin_us=1", "--setting", "spin_us=2"], "spin_us is given twice"),
+        (["install", "--peer", "absent"], "no engine or server is called absent"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(arguments: list[str], why: str) -> None:
+    outcome = CliRunner(env={"COLUMNS": "200"}).invoke(compare.app, arguments)
+    assert outcome.exit_code == 2
+    assert why in outcome.output
 
 
 def test_where_a_worker_fails_in_its_turn_the_others_begin_again_without_it() -> None:
