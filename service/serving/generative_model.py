@@ -270,15 +270,15 @@ class GenerativeModel(ServedModel):
                 lambda: self.tokenizer.encode(prompt, reading), len(prompt)
             )
             return ids.astype(np.int32)
-        prompt = reading.cut(prompt)
-        check_num_tokens(len(prompt), reading.max_tokens)
-        unknown = [token_id for token_id in prompt if not 0 <= token_id < self._vocab_size]
+        kept = reading.cut(prompt)
+        check_num_tokens(len(kept), reading.max_tokens)
+        unknown = [token_id for token_id in kept if not 0 <= token_id < self._vocab_size]
         if unknown:
             raise InvalidArgument(
                 f"the prompt has token id {unknown[0]}, expected 0 to {self._vocab_size - 1}",
                 "prompt",
             )
-        return np.array(prompt, np.int32)
+        return np.array(kept, np.int32)
 
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
         """The output's number of tokens: as requested, or as many of the default as fit."""

@@ -67,7 +67,7 @@ async def test_special_tokens_are_added_unless_they_are_omitted(served: Served) 
 async def test_a_cut_prompt_keeps_its_end_or_its_beginning_and_the_special_tokens(
     served: Served,
 ) -> None:
-    cut = {"text": "once upon", "truncate_prompt_tokens": 5}
+    cut: dict[str, Any] = {"text": "once upon", "truncate_prompt_tokens": 5}
     assert await ids_of(served, **cut) == [END_ID, *prompt_ids("upon")]
     assert await ids_of(served, **cut, truncate_prompt_end=True) == [END_ID, *prompt_ids("once")]
     assert await ids_of(served, **cut, omit_special_tokens=True) == prompt_ids(" upon")
@@ -80,13 +80,13 @@ async def test_a_cut_prompt_keeps_its_end_or_its_beginning_and_the_special_token
 
 async def test_a_prompt_is_cut_to_what_leaves_room_for_the_output(served: Served) -> None:
     """The context has 64 tokens."""
-    long = {"text": "ab" * 100, "truncate_prompt_tokens": 2**32 - 1}
+    long: dict[str, Any] = {"text": "ab" * 100, "truncate_prompt_tokens": 2**32 - 1}
     assert len(await ids_of(served, **long)) == 62
     assert len(await ids_of(served, {"max_tokens": 60}, **long)) == 4
 
 
 async def test_a_prompt_that_is_only_scored_takes_the_whole_context(served: Served) -> None:
-    scored = {"max_tokens": 0, "prompt_logprobs": 0}
+    scored: dict[str, Any] = {"max_tokens": 0, "prompt_logprobs": 0}
     ids = [*range(97, 97 + 26), *range(97, 97 + 26), *range(97, 97 + 12)]
     assert await ids_of(served, scored, token_ids=pb.TokenIds(ids=ids)) == ids
     request = pb.GenerateRequest(
