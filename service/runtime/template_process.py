@@ -26,7 +26,7 @@ MAX_BYTES = 2**29
 START_S = 20.0  # for a process to start; about 0.1 s on an idle machine
 SIZE_BYTES = 8
 REAP_S = 0.1  # for a process that has closed its connection to be gone
-# Exit codes of a process at its bound: no memory, no time, no stack, and an abort for want of memory.
+# Exit codes of a process at its bound: no memory, no time, no stack, an abort for want of memory.
 AT_A_BOUND = (1, -signal.SIGALRM, -signal.SIGSEGV, -signal.SIGABRT)
 # Nothing else of the server's environment, where secrets may be.
 ENVIRONMENT = ("PATH", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
