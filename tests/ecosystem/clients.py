@@ -111,7 +111,7 @@ class Client:
         """The installed versions as the table has them."""
         if self.is_java:
             printed = subprocess.run(["java", "-version"], capture_output=True, check=True)  # noqa: S607
-            return re.findall(r'version "(.+?)"', printed.stderr.decode())[0]
+            return str(re.findall(r'version "(.+?)"', printed.stderr.decode())[0])
         if self.is_node:
             lock = json.loads(self._requirements.read_text(encoding="utf-8"))["packages"]
             found = {each: lock[f"node_modules/{each}"]["version"] for each in self.packages}
