@@ -102,10 +102,13 @@ class Plan:
         _check_best_of(asked)
         model = await name_of(request, asked.model)
         settings = request.front.settings
-        prompts = prompts_of(asked.prompt, "prompt", settings.max_texts)
+        prompts = await request.work(lambda: prompts_of(asked.prompt, "prompt", settings.max_texts))
         _check_queue(len(prompts), _num_best(asked), settings.max_queue_requests)
         max_tokens = DEFAULT_MAX_TOKENS if asked.max_tokens is None else asked.max_tokens
-        params = asked.sampling_params(max_tokens, asked.logprobs, _num_prompt_logprobs(asked))
+        num_scores = _num_prompt_logprobs(asked)
+        params = await request.work(
+            lambda: asked.sampling_params(max_tokens, asked.logprobs, num_scores)
+        )
         if _num_best(asked) > (asked.n or 1):
             params.n, params.logprobs = _num_best(asked), asked.logprobs or 0
         echoed = [""] * len(prompts)

@@ -77,7 +77,9 @@ async def score(request: Request) -> Reply:
     (names,) = given
     if asked.of(names[1]) == _NULL:
         raise invalid(f"{names[1]} is missing", names[1])
-    firsts, seconds = (texts_of(asked.of(name), name, most) for name in names)
+    firsts, seconds = await request.work(
+        lambda: [texts_of(asked.of(name), name, most) for name in names]
+    )
     if len(firsts) not in (1, len(seconds)):
         raise invalid(
             f"{names[0]} has {len(firsts)} texts, expected 1 or as many as {names[1]}, "
@@ -97,7 +99,8 @@ async def score(request: Request) -> Reply:
 
 async def classify(request: Request) -> Reply:
     asked = await request.json(ClassifyRequest)
-    texts = texts_of(asked.input, "input", request.front.settings.max_texts)
+    most = request.front.settings.max_texts
+    texts = await request.work(lambda: texts_of(asked.input, "input", most))
     name = await name_of(request, asked.model)
     is_raw = asked.use_activation is False
     message = text_pb2.ClassifyRequest(
