@@ -117,6 +117,8 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
                 if place % AT_ONCE == AT_ONCE - 1:  # others have the event loop in between
                     await asyncio.sleep(0)
     except BaseExceptionGroup as several:
+        for work in works[len(tasks) :]:
+            work.close()
         raise several.exceptions[0] from None
     return [task.result() for task in tasks]
 
