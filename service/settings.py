@@ -292,10 +292,11 @@ class Settings:
         1,
     )
     default_max_tokens: int = _generation(
-        128,
+        0,
         "Output tokens of a request that does not set max_tokens, as far as they fit the context; "
-        "a model with a default of its own has that.",
-        1,
+        "a model with a default of its own has that. 0: what fits for OpenAI's chats, and for "
+        "completions of models that chat; 128 for other requests.",
+        0,
     )
     sampling_defaults: str = _generation(
         "model",

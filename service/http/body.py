@@ -14,6 +14,7 @@ import numpy as np
 from service.errors import Unimplemented
 from service.http.compression import SUPPORTED, inflated, is_long
 from service.http.json_faults import of_record
+from service.http.numbers import decode_number
 from service.http.status import HttpError, invalid
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def decode_json(body: Body, kind: type[T], max_depth: int) -> T:
     if not body or body.isspace():
         raise HttpError(400, "the body is empty, expected a JSON object", code="invalid_json")
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=kind, dec_hook=decode_number)
     except msgspec.ValidationError as error:
         fault = of_record(error, kind=kind)
         raise invalid(fault.text, fault.field) from error

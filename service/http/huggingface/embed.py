@@ -19,6 +19,7 @@ from service.http.huggingface.texts import (
     name_of_compared,
     unit_vector,
 )
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import named_kinds, width_in
 from service.http.openai.fields import named_texts
 from service.http.openai.models import name_of
@@ -40,7 +41,7 @@ class TeiEmbedRequest(msgspec.Struct, kw_only=True):
     truncate: bool | None = None
     truncation_direction: str | None = None
     prompt_name: str | None = None
-    dimensions: int | None = None
+    dimensions: Whole | None = None
 
 
 class TeiSimilarityParameters(msgspec.Struct):

@@ -10,6 +10,7 @@ from uuid import uuid4
 import msgspec
 from attendant.v1 import text_pb2
 
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import (
     FLOAT,
     encoding_of,
@@ -34,9 +35,9 @@ class CohereEmbedRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     input_type: str | None = None
     embedding_types: list[str] | None = None
-    output_dimension: int | None = None
+    output_dimension: Whole | None = None
     truncate: Literal["NONE", "START", "END"] = "END"
-    max_tokens: int | None = None
+    max_tokens: Whole | None = None
 
 
 def cohere_routes() -> tuple[Route, ...]:

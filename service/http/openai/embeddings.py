@@ -5,6 +5,7 @@ from attendant.v1 import text_pb2
 from attendant.v1.generation_pb2 import TokenIds
 
 from service.errors import InvalidArgument
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import (
     BASE64,
     FLOAT,
@@ -33,8 +34,8 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     input: msgspec.Raw
     model: str | None = None
     encoding_format: str | None = None
-    dimensions: int | None = None
-    truncate_prompt_tokens: int | None = None
+    dimensions: Whole | None = None
+    truncate_prompt_tokens: Whole | None = None
     prompt_name: str | None = None
     input_type: str | None = None  # what the texts are for
     embedding_type: str | None = None

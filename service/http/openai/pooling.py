@@ -12,6 +12,7 @@ import msgspec
 from attendant.v1 import text_pb2
 
 from service.api.packed import values_of
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import named_kinds, whole_in
 from service.http.openai.embeddings import EMBED
 from service.http.openai.fields import is_cut, named_texts, texts_of, unsupported
@@ -32,7 +33,7 @@ class SparseRequest(msgspec.Struct, kw_only=True):
     truncate: bool | None = None
     truncation_direction: str | None = None
     prompt_name: str | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
 
 
 class PoolingRequest(msgspec.Struct, kw_only=True):
@@ -42,7 +43,7 @@ class PoolingRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     task: Literal["embed", "token_embed"] | None = None
     encoding_format: str | None = None
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: Whole | None = None
 
 
 def pooling_routes() -> tuple[Route, ...]:

@@ -15,6 +15,7 @@ import msgspec
 from attendant.v1 import features_pb2, text_pb2
 
 from service.errors import InvalidArgument
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import prompt_for
 from service.http.openai.fields import (
     MAX_ID,
@@ -48,16 +49,16 @@ class RerankRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     documents: list[str | Document] | None = None
     texts: list[str] | None = None
-    top_n: int | None = None
+    top_n: Whole | None = None
     return_documents: bool | None = None
     return_text: bool | None = None
     raw_scores: bool | None = None
     use_activation: bool | None = None
     truncate: bool | None = None
     truncation_direction: str | None = None
-    truncate_prompt_tokens: int | None = None
-    max_tokens_per_doc: int | None = None
-    max_chunks_per_doc: int | None = None
+    truncate_prompt_tokens: Whole | None = None
+    max_tokens_per_doc: Whole | None = None
+    max_chunks_per_doc: Whole | None = None
     rank_fields: list[str] | None = None
 
     @property
@@ -98,7 +99,7 @@ class _Ranking:
     field: str
     way_out: str
     is_truncated: bool = False
-    max_document_tokens: int | None = None
+    max_document_tokens: Whole | None = None
     is_raw: bool | None = None
 
 

@@ -14,6 +14,7 @@ import msgspec
 from attendant.v1 import features_pb2, text_pb2
 
 from service.errors import InvalidArgument
+from service.http.numbers import Whole
 from service.http.openai.fields import is_cut, named_texts, texts_of
 from service.http.openai.models import find_model, name_of
 from service.http.request import Reply, Request
@@ -39,7 +40,7 @@ class ScoreRequest(msgspec.Struct, kw_only=True):
     text_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data_1: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: Whole | None = None
     use_activation: bool | None = None
 
     def of(self, name: str) -> msgspec.Raw:
@@ -53,7 +54,7 @@ class ClassifyRequest(msgspec.Struct, kw_only=True):
 
     input: msgspec.Raw
     model: str | None = None
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: Whole | None = None
     use_activation: bool | None = None
 
 
