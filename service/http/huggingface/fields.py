@@ -10,7 +10,8 @@ import msgspec
 from service.contract.manifest import Manifest
 from service.http.json_faults import of_record
 from service.http.numbers import decode_number
-from service.http.openai.fields import check_count, named_texts, texts_of, unsupported
+from service.http.openai.fields import check_count, named_texts, texts_of
+from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
 from service.http.status import HttpError, invalid
 

@@ -109,6 +109,11 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
             )
 
     @property
+    def told_seed(self) -> int | None:
+        """The seed, as answers tell it."""
+        return None if self.seed is None else int(self.seed)
+
+    @property
     def num_outputs(self) -> int:
         return self.num_return_sequences or 1
 

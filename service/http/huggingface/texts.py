@@ -21,7 +21,8 @@ from service.http.huggingface.fields import (
 )
 from service.http.numbers import Count, Whole
 from service.http.openai.embedding_fields import named_kinds, width_in
-from service.http.openai.fields import named_texts, unsupported
+from service.http.openai.fields import named_texts
+from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
 from service.http.status import invalid
 

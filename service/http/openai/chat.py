@@ -15,11 +15,11 @@ from service.errors import InvalidArgument
 from service.http.openai.answers import CONTINUES, Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
-from service.http.openai.fields import unsupported
 from service.http.openai.logprobs import in_chat
 from service.http.openai.models import BASES, find_model, name_of
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.openai.tool_grammars import at_function
+from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.stream import Stream

@@ -1,16 +1,17 @@
 """The body of `/v1/chat/completions`, and the conversation that it has."""
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.contract.grammar import Grammar
 from service.http.numbers import Whole
-from service.http.openai.fields import unsupported
 from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
 from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
@@ -83,7 +84,7 @@ class ChatMessage(msgspec.Struct, kw_only=True):
     refusal: str | None = None
 
 
-class ReasoningOptions(msgspec.Struct):
+class ReasoningOptions(msgspec.Struct, forbid_unknown_fields=True):
     """How much a model thinks before its answer."""
 
     effort: str | None = None
@@ -98,6 +99,8 @@ class ThinkingOptions(msgspec.Struct):
 
 class ChatRequest(SamplingFields, kw_only=True):
     """The body, as OpenAI has it and vLLM adds to it."""
+
+    REFUSED: ClassVar[Refusals] = REFUSALS["chats"]
 
     messages: list[ChatMessage]
     max_completion_tokens: Whole | None = None
@@ -143,8 +146,10 @@ class ChatRequest(SamplingFields, kw_only=True):
                 )
 
     def _check_form(self) -> None:
-        if self.audio is not None or (self.modalities or ["text"]) != ["text"]:
+        if (self.modalities or ["text"]) != ["text"]:
             raise unsupported("modalities", "the output is text")
+        if self.audio is not None:
+            raise unsupported("audio", "the output is text")
         if self.web_search_options is not None:
             raise unsupported("web_search_options", "the server reaches no network")
 
@@ -165,6 +170,8 @@ class ChatRequest(SamplingFields, kw_only=True):
                 f"{self.form_field} is set beside {self.strict_field}, expected one of them",
                 self.form_field,
             )
+        if self.function_call not in (None, "none", "auto"):
+            raise unsupported("function_call", "tool_choice is what replaced it")
         if self.functions and self.function_call != "none":
             raise unsupported("functions", "tools are what replaced them")
         self._check_choice(names)

@@ -4,7 +4,7 @@ What the texts are for names the prompt: `search_query` is the model's prompt `q
 and a model without such a prompt embeds them with its default one, or as they are.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
@@ -20,8 +20,10 @@ from service.http.openai.embedding_fields import (
     written,
 )
 from service.http.openai.embeddings import EMBED
-from service.http.openai.fields import check_count, named_texts, unsupported
+from service.http.openai.fields import check_count, named_texts
 from service.http.openai.models import find_model, name_of
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 
@@ -30,6 +32,8 @@ TYPES = "embedding_types"
 
 class CohereEmbedRequest(msgspec.Struct, kw_only=True):
     """The body, as Cohere has it."""
+
+    REFUSED: ClassVar[Refusals] = REFUSALS["Cohere's vectors"]
 
     texts: list[str]
     model: str | None = None

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 from uuid import uuid4
 
 import msgspec
@@ -16,10 +17,12 @@ from attendant.v1 import text_pb2
 
 from service.http.numbers import Whole
 from service.http.openai.answers import Values, counts_of, end_of, usage_of
-from service.http.openai.fields import Prompt, prompts_of, together, unsupported
+from service.http.openai.fields import Prompt, prompts_of, together
 from service.http.openai.logprobs import TokenTexts, by_id
 from service.http.openai.models import BASES, find_model, name_of
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
@@ -35,6 +38,8 @@ MAX_BEST_OF = 64  # as the typed API's `n`
 
 class CompletionRequest(SamplingFields, kw_only=True):
     """The body, as OpenAI has it and vLLM adds to it."""
+
+    REFUSED: ClassVar[Refusals] = REFUSALS["completions"]
 
     prompt: msgspec.Raw
     best_of: Whole | None = None

@@ -11,7 +11,7 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.contract.grammar import VLLM_NAMES, Grammar, take_grammar
 from service.errors import InvalidArgument
-from service.http.openai.fields import unsupported
+from service.http.peer_fields import unsupported
 from service.http.status import invalid
 
 ANY_OBJECT = {"type": "object"}

@@ -182,7 +182,7 @@ async def test_documents_are_cut_to_a_number_of_tokens(served: Served) -> None:
         ({"documents": []}, "documents has 0 elements, expected 1 to 4", "documents"),
         ({"texts": ["a"] * 5}, "texts has 5 elements, expected 1 to 4", "texts"),
         ({"texts": ["a"], "documents": ["a"]}, "texts stands in place of documents, exp", "texts"),
-        ({"documents": ["a"], "top_n": 0}, "top_n is 0, expected 1 or more", "top_n"),
+        ({"documents": ["a"], "top_n": -1}, "top_n is -1, expected 0 or more", "top_n"),
         (
             {"documents": ["a"], "max_tokens_per_doc": 0},
             "max_tokens_per_doc is 0, expected 1 or more",
