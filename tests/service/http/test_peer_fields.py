@@ -7,7 +7,7 @@ whatever its value, the answer is the one without the field.
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ ROUTES: dict[str, tuple[list[str], dict[str, Any]]] = {
         {"model": "talks", "inputs": "once", "parameters": {"max_new_tokens": 3}},
     ),
 }
-ODD = {"odd": [{}]}  # of no field's type
+ODD: dict[str, Any] = {"odd": [{}]}  # of no field's type
 # Where an object is a field's type, or any value of JSON is: one that is refused.
 ODD_OF = {
     "logit_bias": [],
@@ -88,7 +88,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "top_logprobs": {"logprobs": True},
     "prompt": {"prompt": None},
 }
-HARMLESS = ("some", 3, True, {"a": [1]}, [])
+HARMLESS: tuple[Any, ...] = ("some", 3, True, {"a": [1]}, [])
 CHANGING = re.compile(rb'"(id|created)":\s*("[^"]*"|\d+)')
 
 
@@ -104,7 +104,7 @@ SERVE = every_model
 
 
 async def outcomes(
-    served: Served, kind: str, path: str, changes: list[Mapping[str, Any]]
+    served: Served, kind: str, path: str, changes: Sequence[Mapping[str, Any]]
 ) -> list[tuple[int, bytes]]:
     """Status and body of the answers to a kind's body with each of the changes."""
     base = ROUTES[kind][1]

@@ -77,6 +77,7 @@ async def test_numbers_are_taken_as_clients_of_any_language_write_them(
 ) -> None:
     assert await text_of(served, path, max_tokens=5.0) == WRITTEN[:5]
     assert await text_of(served, path, max_tokens=None, n_predict=5) == WRITTEN[:5]
+    fields: dict[str, Any]
     for fields in ({"temperature": 2.0, "top_p": 0}, {"top_p": 0.0, "temperature": None}):
         assert await text_of(served, path, **fields) == WRITTEN
     sampled = {"temperature": 1.0, "seed": -5}
@@ -186,6 +187,7 @@ async def test_a_server_may_bound_answers_that_name_no_bound(tmp_path: Path) -> 
 
 async def test_arguments_in_a_history_are_texts_objects_or_nothing(served: Served) -> None:
     texts = set()
+    arguments: Any
     for arguments in ('{"a": 1}', {"a": 1}):
         call = {"id": "1", "function": {"name": "f", "arguments": arguments}}
         messages = [USER, {"role": "assistant", "content": "a", "tool_calls": [call]}, USER]
