@@ -6,7 +6,7 @@ it is also the largest divergence of a row, sum p log(p / q) in nats (Kullback a
 p being float32's: it sees a small probability that is halved, which is a small change.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
