@@ -67,19 +67,17 @@ GENERATION: tuple[PeerField, ...] = (
         "return_output_ids_in_sglext",
         neutral=OFF,
     ),
-    *refused(OWN_SAMPLING, "typical_p", "dynatemp_exponent", neutral=(1, 1.0)),
-    *refused(OWN_SAMPLING, "top_n_sigma", "adaptive_target", neutral=(-1, -1.0)),
+    *refused(OWN_SAMPLING, "typical_p", "dynatemp_exponent", neutral=(1,)),
+    *refused(OWN_SAMPLING, "top_n_sigma", "adaptive_target", neutral=(-1,)),
     *refused(
         OWN_SAMPLING,
         *("xtc_probability", "dynatemp_range", "mirostat", "min_keep"),
-        neutral=(0, 0.0),
+        neutral=(0,),
     ),
-    *refused("n-grams are not penalised by it", "dry_multiplier", neutral=(0, 0.0)),
+    *refused("n-grams are not penalised by it", "dry_multiplier", neutral=(0,)),
     *refused("penalties are of the whole text", "repeat_last_n", neutral=(-1,)),
     *refused("the order of sampling is the server's own", "samplers", neutral=([],)),
-    *refused(
-        "--default-max-tokens and deadlines bound a request", "t_max_predict_ms", neutral=(-1,)
-    ),
+    *refused("outputs are bounded by their tokens", "t_max_predict_ms", neutral=(-1,)),
     *refused("lines have no least indentation", "n_indent", neutral=(0,)),
     *refused("answers have all of their fields", "response_fields", neutral=([],)),
     *refused(

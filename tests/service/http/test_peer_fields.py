@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deploy.generate import peer_fields
 from service.http.peer_fields import Verdict
 from service.http.peer_tables import TABLES
 from tests.fakes.chats import TOOLS, write_chat_model
@@ -123,6 +124,10 @@ async def outcomes(
         found += answers(await exchange(port_of(served), sent, until_s=60))
     assert len(found) == len(changes)
     return [(each.status, CHANGING.sub(b"", each.body)) for each in found]
+
+
+async def test_the_page_of_the_documents_is_what_the_tables_say() -> None:
+    assert peer_fields.PATH.read_text() == peer_fields.page()
 
 
 PATHS = [(kind, path) for kind, (paths, _) in ROUTES.items() for path in paths]
