@@ -1,8 +1,8 @@
 """How long the event loop stands still, as other threads see it.
 
-The loop beats a few times a second. A thread that answers probes reads when it last did, so that a
-loop which works on one heavy request is told from one that never comes back. `Heartbeat` is a policy
-on times that are passed in; its fields are single numbers, written on the loop and read anywhere.
+The loop beats ten times a second. A thread that answers probes reads when it last did, so that a
+loop that works on one heavy request is told from one that never comes back. `Heartbeat` is a policy
+on times that are passed in; its fields are single numbers, written on the loop, read anywhere.
 """
 
 import asyncio
