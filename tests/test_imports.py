@@ -34,7 +34,7 @@ ROOMS = {
     "service/runtime": Room("errors contract"),
     "service/observe": Room(
         "errors records settings",
-        "live logs metrics observers server statistics telemetry trace_files watchdog",
+        "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
     ),
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"
