@@ -142,8 +142,8 @@ def read_pooling(path: Path) -> str:
             f"{path}: include_prompt is False, but a pooling that leaves a text's prompt out is "
             f"not supported: {ELSEWHERE}"
         )
-    flags = (name for name in values if name.startswith("pooling_mode_"))  # checked below
-    check_known(values, (*POOLING_FIELDS, *flags), path)
+    modes_of_old = (name for name in values if name.startswith("pooling_mode_"))  # checked below
+    check_known(values, (*POOLING_FIELDS, *modes_of_old), path)
     stated: Any = values.get("pooling_mode")
     if stated is None:
         flags = [name for name in values if name.startswith("pooling_mode_") and values[name]]

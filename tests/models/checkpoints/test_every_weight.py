@@ -40,7 +40,7 @@ EXTRA = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_bars() -> None:
-    transformers.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def write(folder: Path, kind: str, head: Any) -> Path:
