@@ -173,13 +173,18 @@ class ChatRequest(SamplingFields, kw_only=True):
         name = function.get("name") if isinstance(function, dict) else None
         return name if isinstance(name, str) else ""
 
+    @property
+    def requires_call(self) -> bool:
+        """Whether the output must be calls of functions."""
+        return self.tool_choice == "required" or bool(self.chosen_name)
+
     def call_grammar(self, form: str) -> Grammar | None:
         """The grammar of calls in a model's form, where one is required or strict.
 
         Raises `HttpError`.
         """
         chosen, strict = self.chosen_name, self.strict_field
-        if not chosen and self.tool_choice != "required" and not strict:
+        if not self.requires_call and not strict:
             return None
         if strict and form not in FREE_FORMS:
             raise unsupported(strict, NOT_STRICT)

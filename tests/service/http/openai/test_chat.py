@@ -269,6 +269,32 @@ async def test_a_stream_has_a_call_as_soon_as_it_is_whole(served: Served) -> Non
     assert sum(len(event["choices"][0]["delta"].get("tool_calls", ())) for event in single) == 1
 
 
+async def test_a_call_behind_a_broken_one_is_a_call(served: Served) -> None:
+    broken = "<tool_call>\n{'name': 'sum', 'arguments': {}}\n</tool_call>"
+    within = json.dumps('{"a": [1, 2]}')
+    good = f'<tool_call>\n{{"name": "sum", "arguments": {within}}}\n</tool_call>'
+    scripted(served, f"{broken}\n{good}")
+    (choice,) = (await answered(served, **CALLED))["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert choice["message"]["content"] == broken
+    assert json.loads(call["function"]["arguments"]) == {"a": [1, 2]}
+    assert choice["finish_reason"] == "tool_calls"
+
+
+async def test_a_call_that_is_cut_is_a_part_of_it(served: Served) -> None:
+    scripted(served, f"I add.\n{WRITTEN}")
+    place = len(f"I add.\n{WRITTEN}") - len("]}}\n</tool_call>")
+    for fields in ({"max_completion_tokens": place}, {"stop": ", 2"}):
+        (choice,) = (await answered(served, **CALLED | fields))["choices"]
+        (call,) = choice["message"]["tool_calls"]
+        assert choice["message"]["content"] == "I add."
+        assert '{"a": [1, 2]'.startswith(call["function"]["arguments"])
+        assert choice["finish_reason"] == ("stop" if "stop" in fields else "length")
+        events = [event["choices"][0] for event in await streamed(served, **CALLED | fields)]
+        assert "tool_call>" not in "".join(e["delta"].get("content") or "" for e in events)
+        assert events[-1]["finish_reason"] == choice["finish_reason"]
+
+
 async def test_the_answer_of_a_tool_is_a_turn(served: Served) -> None:
     """The call as the client sends it back is what the template writes of it."""
     scripted(served, "3")
