@@ -32,6 +32,7 @@ from tests.fakes.serving import (
     refusal,
     serving,
     simple_request,
+    text_request,
     within_patience,
 )
 from tests.fakes.sessions import (
@@ -243,6 +244,36 @@ async def test_a_scrape_shows_what_was_asked(models: Path) -> None:
         'attendant_request_seconds_count{model="spam",version="1"} 1.0',
     ):
         assert line in page.splitlines()
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["unary", "stream"])
+async def test_a_request_that_fails_is_counted_for_any_kind_of_model(
+    models: Path, is_stream: bool
+) -> None:
+    """Inputs that the model does not take, and an answer that breaks; text or tensors."""
+    async with serving(models) as served:
+        requests = [simple_request(), text_request("spam", "lunch"), text_request("tale", "a")]
+        for request in requests:
+            request.inputs[0].name = "nonsense"
+        other = text_request("spam", "lunch")
+        del other.inputs[:]
+        wrong_shape = simple_request(2)
+        wrong_shape.inputs[0].shape[:] = [4, 8]
+        served.sessions["strings"].compute = lambda _: {}
+        for request in (*requests, other, wrong_shape, text_request("strings", "x")):
+            if is_stream:
+                call = served.inference.ModelStreamInfer(iter([request]))
+                answers = [answer async for answer in call]
+                assert answers[-1].error_message
+            else:
+                await refusal(served.inference.ModelInfer(request))
+        lines = (await metrics_page(served.app)).splitlines()
+    counts = {
+        line.split('"')[1]: float(line.split()[-1])
+        for line in lines
+        if line.startswith("nv_inference_request_failure") and 'reason="OTHER"' in line
+    }
+    assert counts == {"simple": 2, "spam": 2, "tale": 1, "strings": 1, "mini": 0}
 
 
 async def test_gauges_show_how_many_requests_wait_and_run(models: Path) -> None:
