@@ -158,7 +158,8 @@ class CallScan:
         assert characters is not None, "it matches nothing too"
         end = self._read = characters.end()
         if end == len(self.text) or _OPEN_ESCAPE.fullmatch(self.text, end):
-            return self._may_go_on(start, is_key=is_key) and False
+            self.can_be_call = self._may_go_on(start, is_key=is_key)
+            return False
         if self.text[end] != '"':
             return self._fail()
         self._place, self._read = end + 1, 0
@@ -173,17 +174,15 @@ class CallScan:
 
     def _may_go_on(self, start: int, *, is_key: bool) -> bool:
         """Whether a string that is not whole may become a key or a name that there is."""
-        written = self.text[start + 1 :]
-        if not self._is_own or "\\" in written:
-            return True
         known: Collection[str] | None = None
-        if is_key:
+        if self._is_own and is_key:
             known = self._keys
-        elif self._key == NAME:
+        elif self._is_own and self._key == NAME:
             known = self._names
-        if known is None or any(each.startswith(written) for each in known):
+        if known is None:
             return True
-        return self._fail()
+        written = self.text[start + 1 :]
+        return "\\" in written or any(each.startswith(written) for each in known)
 
     def _read_word(self) -> bool:
         start = self._place
@@ -191,7 +190,8 @@ class CallScan:
         word = found[0] if found else ""
         if start + len(word) == len(self.text):
             is_open = any(each.startswith(word) for each in _WORDS) or _OPEN_NUMBER.fullmatch(word)
-            return bool(is_open and len(word) <= MAX_WORD_CHARACTERS or self._fail()) and False
+            self.can_be_call = bool(is_open) and len(word) <= MAX_WORD_CHARACTERS
+            return False
         if not (word in _WORDS or _NUMBER.fullmatch(word)) or len(word) > MAX_WORD_CHARACTERS:
             return self._fail()
         self._place += len(word)

@@ -95,7 +95,7 @@ class _Plan:
             self.tool_form,
             [function.name for function in self.asked.callables],
             is_single=self.asked.parallel_tool_calls is False,
-            is_required=self.asked.requires_call,
+            is_required=self.asked.tool_choice not in (None, "auto"),
         )
 
     def head(self, kind: str) -> Values:

@@ -14,6 +14,7 @@ from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 NOT_STRICT = "with this model only a call that tool_choice requires keeps to a schema"
+ANSWERING = ("assistant", "tool", "function")  # they may have nothing to say
 # The body's names of fields of a conversation that the typed API calls otherwise.
 CHAT_FIELDS = {
     "prompt": "messages",
@@ -41,8 +42,8 @@ class ToolCall(msgspec.Struct):
     """An assistant's call of a function."""
 
     function: FunctionCall
-    id: str = ""
-    type: str = "function"
+    id: str | None = None
+    type: str | None = None  # function; there is no other
 
 
 class Function(msgspec.Struct):
@@ -173,18 +174,13 @@ class ChatRequest(SamplingFields, kw_only=True):
         name = function.get("name") if isinstance(function, dict) else None
         return name if isinstance(name, str) else ""
 
-    @property
-    def requires_call(self) -> bool:
-        """Whether the output must be calls of functions."""
-        return self.tool_choice == "required" or bool(self.chosen_name)
-
     def call_grammar(self, form: str) -> Grammar | None:
         """The grammar of calls in a model's form, where one is required or strict.
 
         Raises `HttpError`.
         """
         chosen, strict = self.chosen_name, self.strict_field
-        if not self.requires_call and not strict:
+        if not chosen and self.tool_choice != "required" and not strict:
             return None
         if strict and form not in FREE_FORMS:
             raise unsupported(strict, NOT_STRICT)
@@ -296,7 +292,7 @@ def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
         calls = [*calls, ToolCall(message.function_call)]
     content = _text_of(message, f"{field}.content")
     if content is None and not calls:
-        if message.role != "assistant":
+        if message.role not in ANSWERING:
             raise invalid(f"{field}.content is missing", f"{field}.content")
         content = message.refusal or ""
     return pb.ChatMessage(
@@ -306,16 +302,20 @@ def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
         tool_call_id=message.tool_call_id or "",
         reasoning_content=message.reasoning_content or "",
         tool_calls=[
-            pb.ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+            pb.ToolCall(
+                id=call.id or "", name=call.function.name, arguments=call.function.arguments
+            )
             for call in calls
         ],
     )
 
 
 def _text_of(message: ChatMessage, field: str) -> str | None:
-    """The content as one text: parts are lines of it, as at other servers."""
+    """The content as one text: parts are lines of it, as at other servers; no parts are none."""
     if not isinstance(message.content, list):
         return message.content
+    if not message.content and message.role in ANSWERING:
+        return None
     texts = []
     for place, part in enumerate(message.content):
         if part.type not in ("text", "refusal") or part.text is None:

@@ -215,7 +215,7 @@ class CallReader:
 
 
 class _Brackets:
-    """Finds the end of JSON that is no call, and may be no JSON, by brackets that no quotes hold."""
+    """Finds the end of what may be no JSON, by brackets that no quotes hold."""
 
     def __init__(self) -> None:
         self._depth = 0

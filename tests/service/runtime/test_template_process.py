@@ -27,9 +27,21 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 THINKING = {"role": "assistant", "content": "<think>\nHm\n</think>\n\nYes."}
 TOOL = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
 CALL = {"type": "function", "function": {"name": "sum", "arguments": {"a": [1, "<é>"]}}}
-CALLS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+CALLS: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "content": "6"}
 SLOW_S = 30.0  # longer than any of these takes on a busy machine
+
+
+CONVERSATIONS: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
+    ([ASK], {}),
+    ([SYSTEM, ASK], {}),
+    ([ASK, ANSWER, ASK], {}),
+    ([ASK, THINKING, ASK], {"enable_thinking": False}),
+    ([ASK, ASK], {}),
+    ([SYSTEM, ASK, ANSWER], {"documents": [{"text": "A <b> & c"}]}),
+    ([ASK, CALLS, RESULT, ASK], {"tools": [TOOL]}),
+    ([ASK, ANSWER | {"reasoning_content": "So."}], {"controls": {"length": "é"}}),
+]
 
 
 @contextmanager
@@ -63,22 +75,11 @@ def test_a_prompt_is_that_of_transformers(family: str) -> None:
     """
     template, num_rendered = FAMILIES[family], 0
     with process(template) as ours:
-        for messages, more in (
-            ([ASK], {}),
-            ([SYSTEM, ASK], {}),
-            ([ASK, ANSWER, ASK], {}),
-            ([ASK, THINKING, ASK], {"enable_thinking": False}),
-            ([ASK, ASK], {}),
-            ([SYSTEM, ASK, ANSWER], {"documents": [{"text": "A <b> & c"}]}),
-            ([ASK, CALLS, RESULT, ASK], {"tools": [TOOL]}),
-            ([ASK, ANSWER | {"reasoning_content": "So."}], {"controls": {"length": "é"}}),
-        ):
+        for messages, more in CONVERSATIONS:
             for has_answer_prompt in (True, False):
                 expected = by_transformers(template, messages, has_answer_prompt, **more)
                 if CALLS in messages and (expected is None or "None" in expected):
-                    empty = [
-                        message | {"content": message["content"] or ""} for message in messages
-                    ]
+                    empty = [{**each, "content": each["content"] or ""} for each in messages]
                     expected = by_transformers(template, empty, has_answer_prompt, **more)
                 variables = {name: value for name, value in more.items() if name != "tools"}
                 request = asked(
@@ -141,7 +142,7 @@ def transformers_prompt(messages: list[Any], **options: Any) -> str:
 )  # fmt: skip
 def test_content_that_is_null_renders_as_nothing(template: str, prompt: str) -> None:
     """Whatever a template does with it; whether it is none is answered as ever."""
-    message = {"role": "assistant", "content": None, "tool_calls": []}
+    message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": []}
     with process("{% for m in messages %}" + template + "{% endfor %}") as ours:
         assert ours.render(asked(message)) == prompt
         with pytest.raises(InvalidArgument, match="the last message has no text to continue"):

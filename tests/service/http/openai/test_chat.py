@@ -318,6 +318,25 @@ async def test_the_answer_of_a_tool_is_a_turn(served: Served) -> None:
     assert found["usage"]["prompt_tokens"] == len(prompt)
 
 
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": []}, {"content": ""}])
+async def test_a_turn_without_content_renders_as_nothing(
+    served: Served, content: dict[str, Any]
+) -> None:
+    """Of an assistant and of a tool; other fields that are null are as good as absent."""
+    call = {"id": None, "type": None, "function": {"name": "sum", "arguments": "{}"}}
+    absent = {"name": None, "tool_calls": None, "refusal": None, "reasoning_content": None}
+    messages = [
+        {"role": "user", "content": "hi", **absent},
+        {"role": "assistant", **content, **absent},
+        {"role": "assistant", **content, **absent, "tool_calls": [call]},
+        {"role": "tool", **content, **absent, "tool_call_id": None},
+    ]
+    found = await answered(served, messages=messages)
+    prompt = "[user]hi[assistant][assistant][tool][a]"
+    assert found["usage"]["prompt_tokens"] == len(prompt)
+    assert found["choices"][0]["message"]["content"] == greedy_text(prompt, 6)
+
+
 async def test_without_a_choice_of_tools_nothing_is_declared_nor_read(served: Served) -> None:
     scripted(served, WRITTEN)
     found = await answered(served, **CALLED, tool_choice="none")

@@ -1,4 +1,4 @@
-"""Calls with the faults that models write, in each form: good ones are read, and no text is lost."""
+"""Calls with the faults that models write, in each form: good ones are read, no text is lost."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from service.http.openai.tool_calls import MARKERS, Call, CallReader, Piece
 NAMES = ("sum", "sum_up", "now")
 FORMS = sorted(MARKERS)
 TEXTS = ["I add.", "Then, [see](http://x) ", "a < b; c", "é\n\n1. 中", "[x] {y}", "it's <tool"]
-ARGUMENTS = ["{}", '{"a": [1, {"b": "}é]"}]}', '{"a":"<tool_call>{\\"name\\"\\n", "b": 1e2}', '{ }']
+ARGUMENTS = ["{}", '{"a": [1, {"b": "}é]"}]}', '{"a":"<tool_call>{\\"name\\"\\n", "b": 1e2}', "{ }"]
 # Objects that are no calls, and end where their brackets do.
 BROKEN = [
     "{'name': 'sum', 'arguments': {'a': 1}}",
@@ -42,7 +42,7 @@ FOREIGN = [
     "<function=sum>\n<parameter=a>\n1\n</parameter>\n</function>",
     "[sum(a=1), now()]",
     "sum\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>",
-    "<｜tool▁calls▁begin｜>function<｜tool▁sep｜>sum\n```json\n{}\n```",
+    "<\uff5ctool\u2581calls\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>sum\n```json\n{}\n```",
     '<|channel|>commentary to=functions.sum <|message|>{"a": 1}<|call|>',
     '<start_function_call>call:sum{a:1}<end_function_call>',
     "[Title](http://x) is a link.",
@@ -249,9 +249,7 @@ def test_arguments_are_given_as_they_are_written() -> None:
         assert calls_in(read("hermes", [written])) == [("now", arguments)]
     within = json.dumps('{"a": "\\ud800"}').replace("\\\\u", "\\u")
     for written in (within, '{"a": "two\nlines"}'):
-        ((_, arguments),) = calls_in(
-            read("hermes", [f'{{"name": "now", "arguments": {written}}}'])
-        )
+        ((_, arguments),) = calls_in(read("hermes", [f'{{"name": "now", "arguments": {written}}}']))
         assert msgspec.json.encode(arguments)
         assert json.loads(arguments)["a"] in ("\ud800", "two\nlines")
 
