@@ -85,8 +85,7 @@ def test_labels_may_be_types_alone() -> None:
 
 
 def test_the_score_is_the_mean_over_words_of_the_probability_of_their_tag() -> None:
-    """0.5 of the first word for B-a, 0.75 of the second for I-a; what other tags of a have is not
-    added."""
+    """0.5 of the first word for B-a and 0.75 of the second for I-a, not what both tags have."""
     probabilities = np.array([[0.25, 0.5, 0.25, 0, 0], [0.25, 0, 0.75, 0, 0]], np.float32)
     assert entities_of(probabilities, LABELS, one_token_each(2)) == [Entity("a", 0, 3, 0.625)]
 
