@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from commands.ask.bulk.sources import checked_text
 from commands.ask.lines import EMPTY, MAX_LINE_BYTES, Line, take_first
@@ -42,7 +43,7 @@ class CsvTexts:
         csv.field_size_limit(MAX_LINE_BYTES)
         # Bytes that are no UTF-8 become half surrogates, and their row is refused by itself.
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            rows = _rows_of(path, csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()]))
+            rows = _rows_of(path, file)
             header = next(rows, [])
             if name not in header:
                 raise SettingError(
@@ -75,12 +76,10 @@ class CsvTexts:
         return checked_text(row[self._column], self._name, "column")
 
 
-def _rows_of(path: Path, rows: "csv._reader") -> Iterator[list[str]]:
+def _rows_of(path: Path, file: TextIO) -> Iterator[list[str]]:
     """The rows, or `SettingError` at what is no CSV."""
-    while True:
-        try:
-            yield next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise SettingError(f"--input '{path}', line {rows.line_num}: {error}") from error
+    rows = csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()])
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise SettingError(f"--input '{path}', line {rows.line_num}: {error}") from error

@@ -190,7 +190,7 @@ def test_weights_of_labels_are_for_classifiers_of_texts(
     embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
 ) -> None:
     with pytest.raises(SettingError, match="none: the task is pair-scoring"):
-        finetune_by(PAIR_SCORING, embedder_checkpoint, splits, weighted())
+        finetune_by(PAIR_SCORING, embedder_checkpoint, splits, weighted())  # type: ignore[misc]
 
 
 def test_settings_without_weights_are_those_of_older_runs() -> None:

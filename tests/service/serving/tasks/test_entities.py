@@ -2,6 +2,7 @@
 
 from itertools import accumulate, product
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,12 +91,12 @@ def test_the_score_is_the_mean_over_words_of_the_probability_of_their_tag() -> N
     assert entities_of(probabilities, LABELS, one_token_each(2)) == [Entity("a", 0, 3, 0.625)]
 
 
-class Pipeline(TokenClassificationPipeline):  # type: ignore[misc]
+class Pipeline(TokenClassificationPipeline):
     """transformers' own, without a model: its tags, and tokens that are joined by spaces."""
 
     def __init__(self) -> None:
-        self.model = SimpleNamespace(config=SimpleNamespace(id2label=dict(enumerate(LABELS))))
-        self.tokenizer = SimpleNamespace(convert_tokens_to_string=" ".join)
+        self.model: Any = SimpleNamespace(config=SimpleNamespace(id2label=dict(enumerate(LABELS))))
+        self.tokenizer: Any = SimpleNamespace(convert_tokens_to_string=" ".join)
 
 
 @given(
@@ -120,7 +121,7 @@ def test_entities_and_scores_are_those_of_transformers(
         for place, scores in enumerate(probabilities)
     ]
     strategy = AggregationStrategy(aggregation)
-    expected = [
+    expected: list[Any] = [
         (each["entity_group"], each["start"], each["end"], pytest.approx(float(each["score"])))
         for each in Pipeline().aggregate(tokens, strategy)
         if each["entity_group"] != "O"
