@@ -19,10 +19,17 @@ not end in time on an idle server either is admitted: its stream delivers tokens
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from service.errors import WaitTooLong
+from service.errors import TooEarly, WaitTooLong
 from service.generation.sequence import GenerationRequest, Sequence
 from service.runtime.cost import CostCurve
-from service.runtime.pace import SPARE_SHARE, Prices, Trust, Work
+from service.runtime.pace import (
+    SPARE_SHARE,
+    USUAL_LATE_SHARE,
+    USUAL_RISE,
+    Prices,
+    Trust,
+    Work,
+)
 
 GAIN = 0.1  # of what a step or sequence tells, towards what is expected of the next
 MAX_SURPRISE = 1.0  # of what was expected, in either direction, that one may count for
@@ -79,7 +86,8 @@ class WaitEstimator:
         """`max_prefill_tokens` of prompts are computed between two steps."""
         self._max_prefill_tokens = max_prefill_tokens
         self.slots = Slots(num_slots)
-        self.first_token_trust = Trust()  # the event loop's, like the next
+        self.first_token_trust = Trust()  # the event loop's, like the next two
+        self.first_token_usual = Trust(USUAL_RISE, USUAL_LATE_SHARE)
         self.end_trust = Trust(END_RISE)
         self._num_slots = num_slots
         self._num_steps = 0
@@ -159,7 +167,7 @@ class WaitEstimator:
         deadline_s: float | None,
         max_wait_s: float,
     ) -> Forecast:
-        """Raise `WaitTooLong`, or return what is expected.
+        """Raise `WaitTooLong` or `TooEarly`, or return what is expected.
 
         Nothing is refused while nothing runs or waits. The first token is looked at where no slot
         is free, the end where the request would be in time if it were alone.
@@ -174,9 +182,9 @@ class WaitEstimator:
         must_wait = ahead.num_sequences > 0 or not self.slots.num_free
         left_s = None if deadline_s is None else deadline_s - now_s
         if must_wait:
-            wait_s = self.first_token_trust.factor * begins_s
+            wait_s = self.first_token_usual.factor * begins_s
             if wait_s > max_wait_s:
-                raise WaitTooLong(wait_s, max_wait_s, "wait")
+                raise WaitTooLong(wait_s, max_wait_s)
             _check_end(self.first_token_trust.factor * first_token_s, left_s)
         first_s = first_token_s if must_wait else 0.0
         num_tokens = max(1.0, self._said_share * demand.max_tokens) - 1
@@ -213,19 +221,25 @@ class Forecasts:
 
     def __init__(self, estimator: WaitEstimator) -> None:
         self._estimator = estimator
-        self._first_token_s: dict[GenerationRequest, float] = {}
+        # Seconds, and the usual factor when it was admitted.
+        self._first_token_s: dict[GenerationRequest, tuple[float, float]] = {}
         self._ending: dict[GenerationRequest, float] = {}  # in time, as expected with this factor
 
     def add(self, request: GenerationRequest, forecast: Forecast) -> None:
         if forecast.first_token_s:
-            self._first_token_s[request] = forecast.first_token_s
+            usual = self._estimator.first_token_usual
+            self._first_token_s[request] = forecast.first_token_s, usual.factor
         if forecast.ends_in_time:
             self._ending[request] = self._estimator.end_trust.factor
 
     def begun(self, request: GenerationRequest, took_s: float) -> None:
         """Its first token came so long after it; infinity: none came in time."""
-        if expected_s := self._first_token_s.pop(request, 0.0):
+        if expected := self._first_token_s.pop(request, None):
+            expected_s, admitted_with = expected
             self._estimator.first_token_trust.answered(expected_s, took_s)
+            usual = self._estimator.first_token_usual
+            is_late = took_s > usual.factor * expected_s
+            usual.add(is_late=is_late, admitted_with=admitted_with)
 
     def ended(self, request: GenerationRequest, *, is_late: bool) -> None:
         """All of its output is there, or its deadline has passed."""
@@ -238,9 +252,9 @@ class Forecasts:
 
 
 def _check_end(expected_s: float, left_s: float | None) -> None:
-    """Raise `WaitTooLong` where too little time is left."""
+    """Raise `TooEarly` where too little time is left."""
     if left_s is not None and (with_spare_s := expected_s / (1 - SPARE_SHARE)) > left_s:
-        raise WaitTooLong(with_spare_s, max(0.0, left_s), "deadline")
+        raise TooEarly(with_spare_s, max(0.0, left_s))
 
 
 def _moved(before: float, value: float) -> float:
