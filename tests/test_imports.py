@@ -34,7 +34,7 @@ ROOMS = {
     "service/runtime": Room("errors contract"),
     "service/observe": Room(
         "errors records settings",
-        "live logs metrics observers server statistics telemetry trace_files watchdog",
+        "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
     ),
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"
@@ -65,7 +65,10 @@ ROOMS = {
     # No front knows of another.
     "service/http": Room("errors records contract settings serving repository api", "server"),
     "service/open_ports": Room("settings"),
-    "service/app": Room("errors settings runtime observe repository api rpc http open_ports"),
+    "service/descriptors": Room("errors settings"),
+    "service/app": Room(
+        "errors settings runtime observe repository api rpc http open_ports descriptors"
+    ),
     "models/errors": Room(),
     "models/choices": Room(),
     "models/remarks": Room(),
@@ -75,10 +78,10 @@ ROOMS = {
     "models/data": Room("errors json_files remarks"),
     "models/data/generated": Room("errors data"),
     "models/networks": Room("errors choices data"),
-    "models/checkpoints": Room("errors choices json_files writing data networks"),
+    "models/checkpoints": Room("errors choices json_files remarks writing data networks"),
     "models/training": Room("errors settings writing data"),
     "models/recipes": Room(
-        "errors choices settings data data/generated networks checkpoints training"
+        "errors remarks choices settings data data/generated networks checkpoints training"
     ),
     "export/errors": Room(),
     "export/settings": Room("errors models/settings models/data service/contract"),
@@ -110,12 +113,13 @@ ROOMS = {
     "export/exporter": Room("errors settings recipes writer models service/contract"),
     "commands/pictures": Room(),
     "commands/flags": Room(),
+    "commands/columns": Room("flags models/data"),
     "commands/remarks": Room("pictures models/remarks"),
     "commands/errors": Room(),
     "commands/ask": Room("errors flags pictures service"),
-    "commands/train": Room("errors flags help pictures remarks models"),
+    "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/export": Room(
-        "errors remarks flags export_runs models/errors export/errors export/settings"
+        "errors remarks flags columns export_runs models/errors export/errors export/settings"
     ),
     "commands/import_adapter": Room(
         "errors flags models/errors export/errors export/settings export/adapters"
