@@ -175,7 +175,7 @@ async def test_an_embedder_ranks_a_query_with_its_prompt_and_documents_with_thei
             "embedding_type has int8, but the model's manifest has no ranges",
         ),
         ("/v2/embed", {"output_dimension": 5}, "output_dimension is 5, expected one of 12, 8"),
-        ("/v2/embed", {"texts": []}, "texts has 0 elements, expected 1 to 1024"),
+        ("/v2/embed", {"texts": []}, "texts has 0 elements, expected 1 to 2048"),
         ("/v2/embed", {"truncate": "none"}, "truncate is 'none', expected one of NONE, START, END"),
         ("/v2/embed", {"truncate": "START"}, "truncate is not supported: a text that is cut"),
         (
