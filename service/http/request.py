@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from service.api.calls import Arrival, details, note_end
+from service.api.calls import Arrival, logged, note_end
 from service.errors import AttendantError, DeadlineExceeded
 from service.http.body import Body, decode_json
 from service.http.status import ENDED_WELL, ENDS, Headers, Writer, writer_of
@@ -169,7 +169,7 @@ class Request:
             try:
                 answer = await operation.call(message, caller, *more)
             except AttendantError as error:
-                note_end(ENDS[type(error)], details(error))
+                note_end(ENDS[type(error)], logged(error))
                 raise
             except Exception as error:
                 note_end(ENDS[Exception], str(error))
