@@ -96,7 +96,7 @@ def with_schemas(lark: str, change: Callable[[dict[str, Any]], object]) -> str:
 
 
 def schemas_of(grammar: Grammar) -> list[tuple[int, dict[str, Any]]]:
-    """The schemas of a grammar, each with its line in a grammar in Lark. Raises `InvalidArgument`."""
+    """The schemas of a grammar, with their lines in a grammar in Lark. Raises `InvalidArgument`."""
     if grammar.kind == "json_schema":
         return [(1, json.loads(grammar.text))]
     found: list[dict[str, Any]] = []

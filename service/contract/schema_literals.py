@@ -6,7 +6,7 @@ be taken, and those right behind it must not. Pure.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -20,6 +20,7 @@ CONTROLS = frozenset([*map(chr, range(0x20)), "\x7f"])
 NAMED_CONTROLS = frozenset("\n\r\t\b\f")  # that JSON has a letter for
 LARGE = 2**53  # whole numbers up to here are doubles
 LOWER, UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+NEGATED = -(2**63) + 513  # from here on, a number's double is above -2^63
 MOST = Fraction(10**400)  # of a number that is walked, and of the parts of one
 
 
@@ -31,6 +32,7 @@ class Literals:
     schema: Schema
     accepted: tuple[str, ...]
     refused: tuple[str, ...] = ()
+    beyond: str = ""  # a number that ends the library, as it negates -2^63
 
 
 def literals(schema: Schema) -> list[Literals]:
@@ -69,11 +71,12 @@ def written(value: object) -> str:
 def _of_one(steps: tuple[str, ...], schema: Schema) -> Iterator[Literals]:
     if "const" in schema:
         const = schema["const"]
-        yield Literals(path_of((*steps, "const")), {"const": const}, (written(const),))
+        path, texts = path_of((*steps, "const")), (written(const),)
+        yield Literals(path, {"const": const}, texts, beyond=_beyond(const))
     values = schema.get("enum")
     if isinstance(values, list) and values:
         texts = tuple(map(written, values))
-        yield Literals(path_of((*steps, "enum")), {"enum": values}, texts)
+        yield Literals(path_of((*steps, "enum")), {"enum": values}, texts, beyond=_beyond(values))
     bounds = kept_bounds(schema)
     if bounds and all(_is_number(each) or isinstance(each, bool) for each in bounds.values()):
         yield from _of_bounds(steps, schema, bounds)
@@ -95,7 +98,14 @@ def _of_bounds(
             if accepted:
                 keyword = next(name for name in names if name in bounds)
                 part = {"type": kind, **bounds}
-                yield Literals(path_of((*steps, keyword)), part, accepted, refused)
+                is_beyond = kind == "integer" and limits.high is not None and limits.high < NEGATED
+                yield Literals(
+                    path_of((*steps, keyword)),
+                    part,
+                    accepted,
+                    refused,
+                    str(limits.high) if is_beyond else "",
+                )
 
 
 Texts = tuple[str, ...]
@@ -198,6 +208,16 @@ def _is_number(value: object) -> TypeGuard[float]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, int) or bool(isfinite(value))
+
+
+def _beyond(value: object) -> str:
+    """A whole number in a value whose double is -2^63, or nothing."""
+    if isinstance(value, int):
+        return str(value) if -(2**63) <= value < NEGATED else ""
+    inner = value.values() if isinstance(value, Mapping) else value
+    if isinstance(inner, str) or not isinstance(inner, Iterable):
+        return ""
+    return next(filter(None, map(_beyond, inner)), "")
 
 
 def _is_numbered(text: str) -> bool:

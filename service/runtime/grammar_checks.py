@@ -21,7 +21,6 @@ from service.runtime.grammar_text import Walk, grammar_text, walks_of
 
 MIB = 2**20
 MAX_SHOWN = 100  # characters of a literal in a message
-LEAST = str(-(2**63))
 SMALLER = "a number up to 9007199254740992"
 DOUBLES = f"grammars count in doubles, take {SMALLER}"
 NO_DOUBLE = f"would be another number, as grammars count in doubles: take a string, or {SMALLER}"
@@ -47,7 +46,7 @@ class CheckedCompiler:
         """A matcher at the beginning of an output. Raises `InvalidArgument` and `Unavailable`."""
         walks = walks_of(grammar)
         for walk in walks:
-            _check_least(grammar, walk)
+            _check_numbers(grammar, walk)
         request = {"grammar": grammar_text(grammar), "walks": [*map(asdict, walks)]}
         try:
             answer = self._processes.check(request)
@@ -82,11 +81,11 @@ def late(grammar: Grammar, limit_s: float) -> LateGrammar:
     return LateGrammar(str(error), grammar.kind)
 
 
-def _check_least(grammar: Grammar, walk: Walk) -> None:
-    """Refuse what ends the library: -2^63 in a literal."""
-    for path, (accepted, _) in zip(walk.paths, walk.places, strict=True):
-        if any(LEAST in text for text in accepted):
-            raise _at(grammar, walk, path, f"{LEAST} {NO_DOUBLE}")
+def _check_numbers(grammar: Grammar, walk: Walk) -> None:
+    """Refuse numbers that would end the library, with their place, before they do."""
+    for path, number in zip(walk.paths, walk.beyond, strict=False):
+        if number:
+            raise _at(grammar, walk, path, f"{number} {NO_DOUBLE}")
 
 
 def _refusal(grammar: Grammar, walks: Sequence[Walk], answer: Mapping[str, Any]) -> InvalidArgument:

@@ -61,14 +61,15 @@ class Walk:
     between: str
     closing: str  # empty: the output must end
     paths: tuple[str, ...]  # by place
-    line: int | None  # of a grammar in Lark
+    beyond: tuple[str, ...] = ()  # by place: a number that would end the library
+    line: int | None = None  # of a grammar in Lark
 
 
 def walks_of(grammar: Grammar) -> list[Walk]:
     """What must come out exactly. Raises `InvalidArgument`."""
     if grammar.kind == "choice":
         texts = (tuple(grammar.choices), ())
-        return [Walk(grammar_text(grammar), (), (texts,), "", "", "", ("choice",), None)]
+        return [Walk(grammar_text(grammar), (), (texts,), "", "", "", ("choice",))]
     walks = []
     for line, schema in schemas_of(grammar):
         if found := literals(schema):
@@ -88,6 +89,7 @@ def _walk_of(schema: dict[str, Any], found: Sequence[Literals], line: int | None
         ", ",
         "]",
         tuple(each.path for each in found),
+        tuple(each.beyond for each in found),
         line,
     )
 
