@@ -136,13 +136,17 @@ def _schema(value: object) -> str:
         value = _parsed("json_schema", value)
     if not isinstance(value, Mapping):
         raise invalid_field("json_schema", "is no object, expected a JSON schema")
-    check_schema(value)
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except RecursionError as error:
+        raise invalid_field("json_schema", "is nested too deeply") from error
     except ValueError as error:
         raise invalid_field(
             "json_schema", "has a number beyond those of JSON, such as 1e400 or NaN"
         ) from error
+    _check_size("json_schema", len(text))  # before it is walked, which takes longer
+    check_schema(value)
+    return text
 
 
 def _parsed(name: str, text: str) -> object:

@@ -4,6 +4,7 @@ One render at a time, on the caller's thread. A process that reaches a bound is 
 render starts a new one.
 """
 
+import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ WORKER = Path(__file__).with_name("template_worker.py")
 # Of address space. The interpreter and jinja2 take 30 MB, a prompt of a million characters 10.
 MAX_BYTES = 2**29
 START_S = 20.0  # for a process to start; about 0.1 s on an idle machine
+REAP_S = 0.1  # for a process that has closed its connection to be gone
+# Exit codes of a process at its bound: no memory, no time, no stack, an abort for want of memory.
+AT_A_BOUND = (1, -signal.SIGALRM, -signal.SIGSEGV, -signal.SIGABRT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +62,19 @@ class TemplateProcess:
             return self._process.pid if self._process is not None else None
 
     def render(self, request: Mapping[str, Any]) -> str:
-        """The text. Blocks; raises `InvalidArgument` for what the template refuses."""
+        """The text. Blocks; raises `InvalidArgument` for what the template refuses or cannot do.
+
+        `Unavailable` while the model is being unloaded, `ModelFailed` where the process was killed
+        by another.
+        """
         if self._process is None:
             self._start()
         answer = self._exchange(request, self._limits.limit_s)
         if answer is None:
-            raise ModelFailed(
-                f"the chat template was not rendered in {self._limits.limit_s:g} s and "
-                f"{MAX_BYTES // 2**20} MiB, which are the limits"
+            raise InvalidArgument(
+                f"the chat template did not render the messages in {self._limits.limit_s:g} s and "
+                f"{MAX_BYTES // 2**20} MiB, which are the limits (--chat-template-timeout-s)",
+                "messages",
             )
         if "error" in answer:
             raise InvalidArgument(answer["error"], "messages")
@@ -97,17 +106,26 @@ class TemplateProcess:
             raise LoadError(f"the chat template cannot be read: {answer['error']}")
 
     def _exchange(self, value: Mapping[str, Any], limit_s: float) -> dict[str, str] | None:
-        """The answer to a frame; None where the process died, or was too slow and was killed."""
+        """The answer to a frame; None where the process reached a bound, and is gone.
+
+        Raises `Unavailable` and `ModelFailed` where it ended for another reason.
+        """
         process = self._process
         assert process is not None, "the process was started"
         try:
             return process.exchange(value, limit_s)
-        except (OSError, EOFError):
-            self._end()
-            return None
+        except (OSError, EOFError) as error:
+            code = self._end(REAP_S)
+            with self._lock:
+                is_closed = self._is_closed
+            if is_closed:
+                raise Unavailable("the model is being unloaded") from error
+            if isinstance(error, TimeoutError) or code in AT_A_BOUND:
+                return None
+            raise ModelFailed(f"the process of chat templates has ended: {code}") from error
 
-    def _end(self) -> None:
+    def _end(self, reap_s: float = 0.0) -> int | None:
+        """End the process, which may do so by itself for a moment; its exit code."""
         with self._lock:
             process, self._process = self._process, None
-        if process is not None:
-            process.close()
+        return process.close(reap_s) if process is not None else None

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,17 @@ class WorkerProcess:
         answer: dict[str, Any] = json.loads(self._receive(size, end_s))
         return answer
 
-    def close(self) -> None:
-        """End the process."""
+    def close(self, reap_s: float = 0.0) -> int:
+        """End the process, which may do so by itself for a moment; its exit code."""
         with self._lock:
             is_first, self._is_closed = not self._is_closed, True
         if is_first:
-            self._process.kill()
-            self._process.wait()
             self._socket.close()
+            if reap_s:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(reap_s)
+            self._process.kill()
+        return self._process.wait()
 
     def _receive(self, num_bytes: int, end_s: float) -> bytearray:
         """Bytes of this number. Raises `TimeoutError`, and `EOFError` where the process ends."""

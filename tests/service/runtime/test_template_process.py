@@ -1,6 +1,7 @@
 """Chat templates: the same prompts as transformers makes, and hostile ones within their bounds."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from service.contract.conversation import ChatTemplates
-from service.errors import InvalidArgument, LoadError, ModelFailed
+from service.errors import InvalidArgument, LoadError, ModelFailed, Unavailable
 from service.runtime.template_process import TemplateLimits, TemplateProcess
 from tests.fakes.chats import ENDLESS, FAMILIES
 from tests.fakes.sessions import PATIENCE_S
@@ -151,7 +152,7 @@ def test_a_template_that_takes_all_time_or_memory_ends_at_its_bound(template: st
         with process(template, limit_s=0.5) as ours:
             for _ in range(2):
                 started_s = time.monotonic()
-                with pytest.raises((ModelFailed, InvalidArgument)):
+                with pytest.raises(InvalidArgument):  # the messages are at fault, not the server
                     ours.render(asked(ASK))
                 assert time.monotonic() - started_s < SLOW_S
     except LoadError:  # it is computed already where it is read
@@ -196,6 +197,15 @@ def test_the_process_sees_no_secret_of_the_environment(monkeypatch: pytest.Monke
         assert "SOME_SECRET" not in environment.read()
 
 
+def test_a_process_that_is_killed_by_another_is_no_fault_of_the_messages() -> None:
+    with process("{{ messages }}") as ours:
+        assert ours.pid is not None
+        os.kill(ours.pid, signal.SIGKILL)
+        with pytest.raises(ModelFailed, match="has ended"):
+            ours.render(asked(ASK))
+        assert ours.render(asked(ASK))
+
+
 def test_closing_ends_a_render_and_its_process() -> None:
     with process(ENDLESS) as ours:
         pid = ours.pid
@@ -204,7 +214,7 @@ def test_closing_ends_a_render_and_its_process() -> None:
         def render() -> None:
             try:
                 ours.render(asked(ASK))
-            except ModelFailed as error:
+            except Unavailable as error:
                 failures.append(error)
 
         thread = threading.Thread(target=render)

@@ -189,8 +189,19 @@ async def test_a_stream_tells_usage_if_requested(
 
 
 async def test_running_usage_is_in_every_event(served: Served) -> None:
-    events = await streamed(served, stream_options={"continuous_usage_stats": True})
-    assert [event["usage"]["completion_tokens"] for event in events][-1] == 6
+    running = {"continuous_usage_stats": True}
+    events = await streamed(served, stream_options=running | {"include_usage": True})
+    usages = [event["usage"] for event in events]
+    assert {usage["prompt_tokens"] for usage in usages} == {len(rendered(("user", "hi")))}
+    counts = [usage["completion_tokens"] for usage in usages]
+    assert counts == sorted(counts)
+    assert counts[-1] == 6
+
+
+@pytest.mark.parametrize("included", [{}, {"include_usage": False}, {"include_usage": None}])
+async def test_no_event_has_usage_that_was_not_asked_for(served: Served, included: Any) -> None:
+    events = await streamed(served, stream_options=included | {"continuous_usage_stats": True})
+    assert not any("usage" in event for event in events)
 
 
 @pytest.mark.parametrize("num_top", [None, 0, 2, 20])
@@ -305,7 +316,7 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         "metadata": {"a": "b"},
         "service_tier": "auto",
         "user": "u",
-        "reasoning_effort": "low",
+        "reasoning_effort": "medium",
         "parallel_tool_calls": True,
         "response_format": {"type": "text"},
         "modalities": ["text"],
@@ -416,8 +427,9 @@ async def test_an_endless_template_is_in_the_way_of_no_other_model(served: Serve
     assert await contents(served) == [ANSWER]
     assert time.monotonic() - started_s < 5
     first = await within_patience(hostile[0])
-    assert first.status == 500
-    assert "was not rendered in 1 s" in first.json["error"]["message"]
+    assert first.status == 400
+    assert "did not render the messages in 1 s" in first.json["error"]["message"]
+    assert first.json["error"]["param"] == "messages"
     for task in hostile:
         task.cancel()
     await asyncio.gather(*hostile, return_exceptions=True)

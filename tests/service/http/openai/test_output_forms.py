@@ -92,13 +92,13 @@ async def test_completions_keep_to_a_form_too(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "choice", ["required", {"type": "function", "function": {"name": "weather"}}]
+    "choice", ["required", "any", {"type": "function", "function": {"name": "weather"}}]
 )
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_call_that_is_required_is_made(
     served: Served, choice: object, is_stream: bool
 ) -> None:
-    tools = [WEATHER] if choice == "required" else [SUM, WEATHER]
+    tools = [WEATHER] if choice in ("required", "any") else [SUM, WEATHER]
     fields: dict[str, Any] = {
         "model": "calls",
         "messages": [USER],
