@@ -71,8 +71,8 @@ def written(value: object) -> str:
 def _of_one(steps: tuple[str, ...], schema: Schema) -> Iterator[Literals]:
     if "const" in schema:
         const = schema["const"]
-        path, texts = path_of((*steps, "const")), (written(const),)
-        yield Literals(path, {"const": const}, texts, beyond=_beyond(const))
+        path = path_of((*steps, "const"))
+        yield Literals(path, {"const": const}, (written(const),), beyond=_beyond(const))
     values = schema.get("enum")
     if isinstance(values, list) and values:
         texts = tuple(map(written, values))

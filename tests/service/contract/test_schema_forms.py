@@ -114,7 +114,7 @@ def test_what_a_schema_leaves_out_is_not_in_its_objects(name: str) -> None:
 
 
 def test_a_schema_that_others_are_joined_with_stays_open() -> None:
-    base = {"properties": {"a": {}}}
+    base: dict[str, Any] = {"properties": {"a": {}}}
     schema = {
         "$defs": {"base": base, "alone": {"properties": {"z": {"$ref": "#/$defs/alone"}}}},
         "properties": {
