@@ -263,9 +263,9 @@ class Settings:
         60,
     )
     max_queue_s: float = _batching(
-        1.0,
+        30.0,
         "Longest expected waiting time in seconds; a request expected to wait longer is refused "
-        "at once. 0 means no limit.",
+        "at once. 0 means no limit. A request with a deadline is refused by that, too.",
         0,
     )
     max_queue_requests: int = _batching(
@@ -299,10 +299,11 @@ class Settings:
         1,
     )
     default_max_tokens: int = _generation(
-        128,
+        0,
         "Output tokens of a request that does not set max_tokens, as far as they fit the context; "
-        "a model with a default of its own has that.",
-        1,
+        "a model with a default of its own has that. 0: what fits for OpenAI's chats, and for "
+        "completions of models that chat; 128 for other requests.",
+        0,
     )
     sampling_defaults: str = _generation(
         "model",
