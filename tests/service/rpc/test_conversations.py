@@ -129,7 +129,9 @@ async def test_a_model_without_a_template_refuses(served: Served) -> None:
     assert details == "model 'tale' has no chat template: send the conversation as one text"
 
 
-async def test_a_conversation_at_the_bound_of_its_template_is_an_error_of_the_messages(served: Served) -> None:
+async def test_a_conversation_at_the_bound_of_its_template_is_an_error_of_the_messages(
+    served: Served,
+) -> None:
     request = request_of(USER, model="endless")
     code, details = await refusal(served.generation.GenerateUnary(request))
     assert code == StatusCode.INVALID_ARGUMENT
