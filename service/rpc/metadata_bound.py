@@ -11,7 +11,7 @@ no such class, nothing is replaced, and a test says so. Lives on the event loop.
 import asyncio
 from typing import Any
 
-from grpc._cython import cygrpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined] # compiled
 
 NAME = "_Metadatum"
 PAIR_BYTES = 32  # of a pair beside its texts, as HTTP/2 counts (RFC 9113, 10.5.1)

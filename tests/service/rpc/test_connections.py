@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from attendant.v1 import generation_pb2
 from grpc import StatusCode
-from grpc._cython import cygrpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined] # compiled
 from grpc_health.v1 import health_pb2
 from tritonclient import grpc as triton
 from tritonclient.grpc import service_pb2_grpc
