@@ -37,7 +37,9 @@ def end_with_a_sentence_where_a_library_is_missing(package: str) -> None:
     os.environ.setdefault("TYPER_STANDARD_TRACEBACK", "1")  # else typer has a hook of its own
 
     def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        name = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        name = (
+            (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        )
         if not name or name in OURS:
             usual(kind, error, trace)
             return
