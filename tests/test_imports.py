@@ -80,10 +80,10 @@ ROOMS = {
     "models/data": Room("errors json_files remarks"),
     "models/data/generated": Room("errors data"),
     "models/networks": Room("errors choices data"),
-    "models/checkpoints": Room("errors choices json_files writing data networks"),
+    "models/checkpoints": Room("errors choices json_files remarks writing data networks"),
     "models/training": Room("errors settings writing data"),
     "models/recipes": Room(
-        "errors choices settings data data/generated networks checkpoints training"
+        "errors remarks choices settings data data/generated networks checkpoints training"
     ),
     "export/errors": Room(),
     "export/settings": Room("errors models/settings models/data service/contract"),
@@ -115,12 +115,13 @@ ROOMS = {
     "export/exporter": Room("errors settings recipes writer models service/contract"),
     "commands/pictures": Room(),
     "commands/flags": Room(),
+    "commands/columns": Room("flags models/data"),
     "commands/remarks": Room("pictures models/remarks"),
     "commands/errors": Room(),
     "commands/ask": Room("errors flags pictures service"),
-    "commands/train": Room("errors flags help pictures remarks models"),
+    "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/export": Room(
-        "errors remarks flags export_runs models/errors export/errors export/settings"
+        "errors remarks flags columns export_runs models/errors export/errors export/settings"
     ),
     "commands/import_adapter": Room(
         "errors flags models/errors export/errors export/settings export/adapters"

@@ -95,8 +95,12 @@ class _Plan:
         """A reader of the calls in one output; None where none can be made."""
         if not self.tool_form:
             return None
-        is_single = self.asked.parallel_tool_calls is False
-        return CallReader(self.tool_form, self.asked.callable_names, is_single=is_single)
+        return CallReader(
+            self.tool_form,
+            [function.name for function in self.asked.callables],
+            is_single=self.asked.parallel_tool_calls is False,
+            is_required=self.asked.tool_choice not in (None, "auto"),
+        )
 
     def head(self, kind: str) -> Values:
         """The first fields of the answer, or of each event."""
@@ -110,14 +114,16 @@ class _Plan:
 
 def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
     asked, reader = plan.asked, plan.reader()
-    pieces = [*reader.read(result.text), *reader.end()] if reader else [result.text]
-    calls = [each.fields for each in pieces if isinstance(each, Call)]
+    pieces: list[Piece] = [result.text]
+    if reader:
+        pieces = [*reader.read(result.text), *reader.end(is_cut=_is_cut(result))]
+    calls = [each for each in pieces if isinstance(each, Call)]
     text = "".join(each for each in pieces if isinstance(each, str))
     message: Values = {"role": ASSISTANT, "content": text, "refusal": None}
     end = end_of(result)
     if calls:
-        message |= {"content": text or None, "tool_calls": calls}
-        end = _with_calls(end)
+        message |= {"content": text or None, "tool_calls": [call.fields for call in calls]}
+        end = end if calls[-1].is_cut else _with_calls(end)
     choice = {
         "index": index,
         "message": message,
@@ -127,6 +133,11 @@ def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
     if asked.return_token_ids:
         choice["token_ids"] = list(result.token_ids)
     return choice
+
+
+def _is_cut(output: pb.GeneratedText | pb.GenerateChunk) -> bool:
+    """Whether an output ended by its number of tokens or by a stop, not by itself."""
+    return output.finish_reason == pb.FINISH_REASON_LENGTH or bool(output.stop_reason)
 
 
 def _with_calls(end: Values) -> Values:
@@ -170,7 +181,7 @@ class _Streaming:
         num_before = reader.num_calls if reader else 0
         pieces: list[Piece] = reader.read(chunk.text) if reader else [chunk.text]
         if reader and chunk.finish_reason:
-            pieces += reader.end()
+            pieces += reader.end(is_cut=_is_cut(chunk))
         logprobs = _logprobs(chunk.logprobs, asked) if chunk.logprobs else None
         text = "".join(each for each in pieces if isinstance(each, str))
         if text or logprobs or (asked.return_token_ids and chunk.token_ids):
@@ -183,7 +194,7 @@ class _Streaming:
             await self._send([_delta(index, {"tool_calls": [{"index": place, **call.fields}]})])
         if chunk.finish_reason:
             end = end_of(chunk)
-            if reader and reader.num_calls:
+            if reader and reader.num_calls and not any(call.is_cut for call in calls):
                 end = _with_calls(end)
             await self._send([{**_delta(index, {}), **end}])
 

@@ -15,6 +15,7 @@ from service.http.peer_tables import REFUSALS
 from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
+ANSWERING = ("assistant", "tool", "function")  # they may have nothing to say
 # The body's names of fields of a conversation that the typed API calls otherwise.
 CHAT_FIELDS = {
     "prompt": "messages",
@@ -50,8 +51,8 @@ class ToolCall(msgspec.Struct):
     """An assistant's call of a function."""
 
     function: FunctionCall
-    id: str = ""
-    type: str = "function"
+    id: str | None = None
+    type: str | None = None  # function; there is no other
 
 
 class Function(msgspec.Struct):
@@ -361,7 +362,7 @@ def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
         calls = [*calls, ToolCall(message.function_call)]
     content = _text_of(message, f"{field}.content")
     if content is None and not calls:
-        if message.role != "assistant":
+        if message.role not in ANSWERING:
             raise invalid(f"{field}.content is missing", f"{field}.content")
         content = message.refusal or ""
     return pb.ChatMessage(
@@ -371,16 +372,20 @@ def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
         tool_call_id=message.tool_call_id or "",
         reasoning_content=message.reasoning_content or message.reasoning or "",
         tool_calls=[
-            pb.ToolCall(id=call.id, name=call.function.name, arguments=call.function.argument_text)
+            pb.ToolCall(
+                id=call.id or "", name=call.function.name, arguments=call.function.argument_text
+            )
             for call in calls
         ],
     )
 
 
 def _text_of(message: ChatMessage, field: str) -> str | None:
-    """The content as one text: parts are lines of it, as at other servers."""
+    """The content as one text: parts are lines of it, as at other servers; no parts are none."""
     if not isinstance(message.content, list):
         return message.content
+    if not message.content and message.role in ANSWERING:
+        return None
     texts = []
     for place, part in enumerate(message.content):
         if part.type not in ("text", "refusal") or part.text is None:

@@ -280,6 +280,32 @@ async def test_a_stream_has_a_call_as_soon_as_it_is_whole(served: Served) -> Non
     assert sum(len(event["choices"][0]["delta"].get("tool_calls", ())) for event in single) == 1
 
 
+async def test_a_call_behind_a_broken_one_is_a_call(served: Served) -> None:
+    broken = "<tool_call>\n{'name': 'sum', 'arguments': {}}\n</tool_call>"
+    within = json.dumps('{"a": [1, 2]}')
+    good = f'<tool_call>\n{{"name": "sum", "arguments": {within}}}\n</tool_call>'
+    scripted(served, f"{broken}\n{good}")
+    (choice,) = (await answered(served, **CALLED))["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert choice["message"]["content"] == broken
+    assert json.loads(call["function"]["arguments"]) == {"a": [1, 2]}
+    assert choice["finish_reason"] == "tool_calls"
+
+
+async def test_a_call_that_is_cut_is_a_part_of_it(served: Served) -> None:
+    scripted(served, f"I add.\n{WRITTEN}")
+    place = len(f"I add.\n{WRITTEN}") - len("]}}\n</tool_call>")
+    for fields in ({"max_completion_tokens": place}, {"stop": ", 2"}):
+        (choice,) = (await answered(served, **CALLED | fields))["choices"]
+        (call,) = choice["message"]["tool_calls"]
+        assert choice["message"]["content"] == "I add."
+        assert '{"a": [1, 2]'.startswith(call["function"]["arguments"])
+        assert choice["finish_reason"] == ("stop" if "stop" in fields else "length")
+        events = [event["choices"][0] for event in await streamed(served, **CALLED | fields)]
+        assert "tool_call>" not in "".join(e["delta"].get("content") or "" for e in events)
+        assert events[-1]["finish_reason"] == choice["finish_reason"]
+
+
 async def test_the_answer_of_a_tool_is_a_turn(served: Served) -> None:
     """The call as the client sends it back is what the template writes of it."""
     scripted(served, "3")
@@ -301,6 +327,25 @@ async def test_the_answer_of_a_tool_is_a_turn(served: Served) -> None:
     call = json.dumps({"name": "sum", "arguments": {"a": [1, 2]}})
     prompt = f"{declared}[user]hi[assistant]<tool_call>{call}</tool_call>[tool]3[a]"
     assert found["usage"]["prompt_tokens"] == len(prompt)
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": []}, {"content": ""}])
+async def test_a_turn_without_content_renders_as_nothing(
+    served: Served, content: dict[str, Any]
+) -> None:
+    """Of an assistant and of a tool; other fields that are null are as good as absent."""
+    call = {"id": None, "type": None, "function": {"name": "sum", "arguments": "{}"}}
+    absent = {"name": None, "tool_calls": None, "refusal": None, "reasoning_content": None}
+    messages = [
+        {"role": "user", "content": "hi", **absent},
+        {"role": "assistant", **content, **absent},
+        {"role": "assistant", **content, **absent, "tool_calls": [call]},
+        {"role": "tool", **content, **absent, "tool_call_id": None},
+    ]
+    found = await answered(served, messages=messages)
+    prompt = "[user]hi[assistant][assistant][tool][a]"
+    assert found["usage"]["prompt_tokens"] == len(prompt)
+    assert found["choices"][0]["message"]["content"] == greedy_text(prompt, 6)
 
 
 async def test_without_a_choice_of_tools_nothing_is_declared_nor_read(served: Served) -> None:
