@@ -263,9 +263,9 @@ class Settings:
         60,
     )
     max_queue_s: float = _batching(
-        1.0,
+        30.0,
         "Longest expected waiting time in seconds; a request expected to wait longer is refused "
-        "at once. 0 means no limit.",
+        "at once. 0 means no limit. A request with a deadline is refused by that, too.",
         0,
     )
     max_queue_requests: int = _batching(

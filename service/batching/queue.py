@@ -143,6 +143,7 @@ class BatchQueue:
         )
         request.timings.expected_s = expected_s
         request.timings.trust_factor = self._backlog.trust.factor
+        request.timings.usual_factor = self._backlog.usual.factor
         policy = limits.queue.of(level)
         timeout_s = policy.timeout_of(request.timeout_s)
         times_out_s = inf if timeout_s is None else queued_s + timeout_s
@@ -257,6 +258,10 @@ class BatchQueue:
         Called where requests are put in, on the event loop: sending takes its time too.
         """
         timings, trust = request.timings, self._backlog.trust
+        if timings.expected_s:
+            took_s, usual = now_s - timings.queued_s, self._backlog.usual
+            is_long = took_s > usual.factor * timings.expected_s
+            usual.add(is_late=is_long, admitted_with=timings.usual_factor)
         if timings.expected_s and request.deadline_s is not None:
             # What took longer than expected and is in time does no harm.
             left_s = request.deadline_s - timings.queued_s

@@ -36,6 +36,7 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     errors.TooLate: StatusCode.DEADLINE_EXCEEDED,
     errors.WaitTooLong: StatusCode.UNAVAILABLE,
+    errors.TooEarly: StatusCode.DEADLINE_EXCEEDED,
 }
 INFERENCE_CODES = _COMMON | {
     errors.WrongTask: StatusCode.INVALID_ARGUMENT,
