@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoints.llama import ELSEWHERE
+from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import read_pickle
 from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError, check_choice, shown
