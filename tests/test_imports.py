@@ -154,7 +154,7 @@ DOORS = {
         "commands/train/",
     ),
     "PIL": ("service/runtime/images.py",),
-    "llguidance": ("service/runtime/grammar.py",),
+    "llguidance": ("service/runtime/grammar",),
     "prometheus_client": (
         "service/observe/metrics.py",
         "service/observe/generation.py",
