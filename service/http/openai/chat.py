@@ -17,6 +17,7 @@ from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
 from service.http.openai.logprobs import OutputTokens, in_chat
 from service.http.openai.models import BASES, find_model, name_of
+from service.http.openai.output_form import unenforced
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.openai.tool_grammars import at_function
 from service.http.peer_fields import unsupported
@@ -37,6 +38,7 @@ async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
     request.field_names = await request.work(lambda: asked.field_names)
     plan = await _Plan.of(request, asked)
+    request.reply_headers += unenforced(plan.message.sampling_params)
     try:
         return await _answer(request, plan)
     except InvalidArgument as error:

@@ -20,6 +20,7 @@ from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.fields import Prompt, prompts_of, together
 from service.http.openai.logprobs import TokenTexts, by_id
 from service.http.openai.models import BASES, find_model, name_of
+from service.http.openai.output_form import unenforced
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
 from service.http.peer_fields import Refusals, unsupported
 from service.http.peer_tables import REFUSALS
@@ -66,6 +67,7 @@ async def complete(request: Request) -> Reply | None:
     asked = await request.json(CompletionRequest)
     request.field_names = asked.field_names
     plan = await Plan.of(request, asked)
+    request.reply_headers += unenforced(plan.params)
     if asked.stream:
         await _Streaming(request, plan).run()
         return None
