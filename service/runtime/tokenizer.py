@@ -232,7 +232,9 @@ class _Tokenizer:
         return self._decoded(token_ids)
 
     def _decoded(self, token_ids: Sequence[int]) -> str:
-        return str(self._whole.decode(list(token_ids), skip_special_tokens=False))
+        # Only calls for batches let others have the interpreter.
+        (text,) = self._whole.decode_batch([list(token_ids)], skip_special_tokens=False)
+        return str(text)
 
 
 class TextTokenizer(_Tokenizer):
