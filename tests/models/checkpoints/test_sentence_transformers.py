@@ -75,7 +75,7 @@ def test_several_poolings_are_read_in_the_order_of_their_vectors(
     ("pooling", "message"),
     [
         ({"pooling_mode_median": True}, "asks for 'pooling_mode_median', but must be of cls, max"),
-        ({"pooling_mode": ["mean", "median"]}, "asks for 'median', but .*: export it to ONNX"),
+        ({"pooling_mode": ["mean", "median"]}, "asks for 'median', but .*: it cannot be imported"),
         ({}, "asks for no pooling"),
     ],
 )
