@@ -142,7 +142,9 @@ class TypedCalls:
 
     def _check_count(self, count: int, name: str) -> None:
         if not 1 <= count <= self.max_items:
-            raise invalid_field(name, f"has {count} elements, expected 1 to {self.max_items}")
+            setting = " (--max-texts)" if count else ""
+            text = f"has {count} elements, expected 1 to {self.max_items}{setting}"
+            raise invalid_field(name, text)
 
 
 def _reader(model: ServedModel) -> TextModel | GenerativeModel:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from service.api.calls import Arrival, details, note_end
+from service.api.calls import Arrival, logged, note_end
 from service.api.long_work import LONG_BYTES, LONG_PARTS, LONG_VALUES
 from service.errors import AttendantError, DeadlineExceeded
 from service.http.body import Body, JsonBounds, check_json, decode_json
@@ -191,7 +191,7 @@ class Request:
             try:
                 answer = await operation.call(message, caller, *more)
             except AttendantError as error:
-                note_end(ENDS[type(error)], details(error))
+                note_end(ENDS[type(error)], logged(error))
                 raise
             except Exception as error:
                 note_end(ENDS[Exception], str(error))

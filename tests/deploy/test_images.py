@@ -187,12 +187,12 @@ def test_process_1_is_attendant(file: Dockerfile, name: str) -> None:
 
 
 def test_the_server_starts_no_child_that_process_1_would_have_to_reap() -> None:
-    """But the renderers of chat templates, which have no children and for which it waits itself."""
-    renderer = ROOT / "service/runtime/template_process.py"
-    assert ".wait(" in renderer.read_text()
+    """But those of our scripts, which have no children and for which it waits itself."""
+    worker = ROOT / "service/runtime/worker_process.py"
+    assert ".wait(" in worker.read_text()
     starts = re.compile(r"\b(subprocess|multiprocessing|os\.fork|os\.spawn|os\.system)\b")
     for path in [*(ROOT / "service").rglob("*.py"), *(ROOT / "commands").rglob("*.py")]:
-        assert path == renderer or not starts.search(path.read_text()), path
+        assert path == worker or not starts.search(path.read_text()), path
 
 
 def test_ports_are_the_servers_and_variables_are_settings(file: Dockerfile) -> None:

@@ -157,11 +157,12 @@ class Plan:
             return found
         return sorted(found, key=_mean_logprob, reverse=True)[: self.num_samples]
 
-    def writer(self) -> TokenTexts | None:
+    def writer(self, echoed: str) -> TokenTexts | None:
         """What writes the log probabilities of one choice, if they are requested."""
         if self.asked.logprobs is None:
             return None
-        return TokenTexts(as_ids=bool(self.asked.return_tokens_as_token_ids))
+        as_ids = bool(self.asked.return_tokens_as_token_ids)
+        return TokenTexts(as_ids=as_ids, echoed=echoed)
 
 
 def _num_prompt_logprobs(asked: CompletionRequest) -> int | None:
@@ -230,13 +231,13 @@ def _choice(
     plan: Plan,
 ) -> Values:
     scores: Sequence[pb.TokenLogprob] = answer.prompt_logprobs
-    writer, asked = plan.writer(), plan.asked
+    writer, asked = plan.writer(echoed), plan.asked
     choice = {
         "index": index,
         "text": echoed + result.text,
         "logprobs": writer
         and writer.written(
-            result.logprobs, prompt=scores if asked.echo else (), num_top=asked.logprobs or 0
+            result, prompt=scores if asked.echo else (), num_top=asked.logprobs or 0
         ),
         **end_of(result),
     }
@@ -284,7 +285,7 @@ class _Streaming:
         plan, usage = self._plan, pb.GenerationUsage()
         echoed = plan.echoed[place]
         unsaid = dict.fromkeys(range(plan.num_samples), echoed)
-        writers = [plan.writer() for _ in unsaid]
+        writers = [plan.writer(echoed) for _ in unsaid]
         scores: list[pb.TokenLogprob] = []
         prompt_ids: list[int] = []
 
@@ -298,9 +299,10 @@ class _Streaming:
             is_first = sample in unsaid
             before = scores if is_first else []
             logprobs = None
-            if writer is not None and (before or chunk.logprobs):
+            if writer is not None:
                 num_top = plan.asked.logprobs or 0
-                logprobs = writer.written(chunk.logprobs, prompt=before, num_top=num_top)
+                written = writer.written(chunk, prompt=before, num_top=num_top)
+                logprobs = written if written["tokens"] else None
             choice = {
                 "index": place * plan.num_samples + sample,
                 "text": unsaid.pop(sample, "") + chunk.text,

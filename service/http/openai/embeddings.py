@@ -19,13 +19,14 @@ from service.http.openai.embedding_fields import (
 )
 from service.http.openai.fields import TRUNCATION, is_cut, named_texts, prompts_of
 from service.http.openai.models import BASES, find_model, name_of
-from service.http.peer_fields import Refusals
+from service.http.peer_fields import Refusals, unsupported
 from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
 
 EMBED = "/attendant.v1.TextService/Embed"
+UNIT = ("use_activation", "normalize", "normalized")
 # Other names of fields: Jina's and Voyage's.
 SAME = {
     "input_type": ("task",),
@@ -57,6 +58,10 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     truncation: bool | None = None
     output_dimension: Whole | None = None
     output_dtype: str | None = None
+    # Vectors of length 1: vLLM's names, and Jina's
+    use_activation: bool | None = None
+    normalize: bool | None = None
+    normalized: bool | None = None
 
     def value_of(self, name: str) -> Any:  # noqa: ANN401 - any field's
         """A field's value by whichever of its names it is given. Raises `HttpError` for two."""
@@ -73,6 +78,16 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     def name_of(self, name: str) -> str:
         """The name by which the field is given."""
         return next((each for each in SAME[name] if getattr(self, each) is not None), name)
+
+    def has_unit_vectors(self, kind: str) -> bool:
+        """Whether the request says that vectors have length 1. Raises `HttpError`."""
+        named = {name: getattr(self, name) for name in UNIT if getattr(self, name) is not None}
+        for name, value in named.items():
+            if not value:
+                raise unsupported(name, "false: vectors are as the model was exported")
+            if kind not in (FLOAT, BASE64):
+                raise unsupported(name, f"true: {kind} has the vectors of the model")
+        return bool(named)
 
     def is_cut(self, max_tokens: int | None) -> bool:
         """Whether long texts are cut. Raises `HttpError`."""
@@ -101,6 +116,7 @@ async def embed(request: Request) -> Reply:
         )
     name = await name_of(request, asked.model)
     kind = asked.value_of("embedding_type") or FLOAT
+    is_unit = asked.has_unit_vectors(kind)
     message = text_pb2.EmbedRequest(
         model=name,
         truncate=asked.is_cut(await _length(request, name, asked)),
@@ -127,9 +143,9 @@ async def embed(request: Request) -> Reply:
         hint = FOREIGN_IDS if ", expected 0 to " in str(error) else ""
         text = str(error).replace("token_ids", "input", 1).replace(*TRUNCATION)
         raise type(error)(f"{text}{hint}", "input") from error
-    is_text = asked.encoding_format == BASE64
+    form = {"is_base64": asked.encoding_format == BASE64, "is_unit": is_unit}
     data = [
-        {"object": "embedding", "index": i, "embedding": written(each, kind, is_base64=is_text)}
+        {"object": "embedding", "index": i, "embedding": written(each, kind, **form)}
         for i, each in enumerate(answer.results)
     ]
     usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}

@@ -86,7 +86,8 @@ def is_cut(truncate_prompt_tokens: int | None, max_tokens: int | None = None) ->
 
 def check_count(count: int, name: str, most: int) -> None:
     if not 1 <= count <= most:
-        raise invalid(f"{name} has {count} elements, expected 1 to {most}", name)
+        setting = " (--max-texts)" if count else ""
+        raise invalid(f"{name} has {count} elements, expected 1 to {most}{setting}", name)
 
 
 def sampling_params_of(named: dict[str, Any]) -> pb.SamplingParams:
