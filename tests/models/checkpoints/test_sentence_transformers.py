@@ -106,9 +106,9 @@ def test_maps_stand_between_pooling_and_normalising(tmp_path: Path) -> None:
         (["Transformer", "Dense"], "but only Transformer, Pooling, then any of Dense, LayerNorm"),
         (
             ["Router", "Normalize"],
-            "Router is several networks, of which a text's task chooses: exp",
+            "Router is several networks, of which a text's task chooses: it",
         ),
-        (["StaticEmbedding"], "StaticEmbedding is a table of vectors without attention: export it"),
+        (["StaticEmbedding"], "StaticEmbedding is a table of vectors without attention: it can"),
         ([], "lists nothing, but only Transformer"),
     ],
 )
