@@ -359,7 +359,7 @@ class Settings:
     priority_step_s: float = _generation(
         5.0, "Seconds by which each step down in priority delays a sequence's turn.", 0
     )
-    max_texts: int = _limits(1_024, "Texts, or images, in one request of the typed API.", 1)
+    max_texts: int = _limits(2_048, "Texts, or images, in one request.", 1)
     max_text_characters: int = _limits(
         1_000_000, "Characters of one text; this bounds the time spent on tokenizing.", 1
     )
