@@ -41,11 +41,15 @@ class AttendantError(Exception):
 
 
 class InvalidArgument(AttendantError):
-    """The request can never succeed as it is; `field` is the one at fault, where it is one."""
+    """The request can never succeed as it is; `field` is the one at fault, where it is one.
 
-    def __init__(self, text: str, field: str | None = None) -> None:
+    `logged` is for logs and traces, where the text has parts of the request.
+    """
+
+    def __init__(self, text: str, field: str | None = None, logged: str | None = None) -> None:
         super().__init__(text)
         self.field = field
+        self.logged = logged
 
 
 class InputTooLong(InvalidArgument):

@@ -116,6 +116,15 @@ class Backlog:
         ends_s = all_s + (at_once - 1) * last_s
         return Expectation(max(0.0, ends_s - at_once * last_s), ends_s)
 
+    def _begins_s(self, ahead: Load, own: Load, now_s: float) -> float:
+        """When the first run of a request begins: a large one does not wait for itself."""
+        num_runs = self._bounds.runs_of(own)
+        first = Load(
+            ceil(own.num_rows / num_runs), ceil(own.num_tokens / num_runs), own.amount / num_runs
+        )
+        first.add(ahead)
+        return self.expect(first, now_s).begins_s
+
     def check(
         self, lane: Lane, own: Load, now_s: float, deadline_s: float | None, max_wait_s: float
     ) -> float:
@@ -124,10 +133,11 @@ class Backlog:
         is_idle = pace.num_running < pace.max_runs and not load.num_rows
         if is_idle or not pace.is_known:
             return 0.0
+        begins_s = self._begins_s(load, own, now_s)
         load.add(own)
         expected = self.expect(load, now_s)
         fits_next = self._bounds.runs_of(load) <= 1  # however slow a run is, the next may fill up
-        wait_s = self.usual.factor * expected.begins_s
+        wait_s = self.usual.factor * begins_s
         if wait_s > max_wait_s and not fits_next:
             raise WaitTooLong(wait_s, max_wait_s)
         if deadline_s is not None:
