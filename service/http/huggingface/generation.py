@@ -32,10 +32,10 @@ def generation(*names: str) -> Pipeline:
 
     async def generate(request: Request, target: Target) -> Reply | None:
         asked = await request.json(GenerationRequest)
-        parameters = (asked.parameters or GenerationParameters()).whole()
+        parameters = await request.work((asked.parameters or GenerationParameters()).whole)
         parameters.check(is_stream=bool(asked.stream))
         request.field_names = parameters.field_names
-        inputs = Inputs.of(request, asked.inputs)
+        inputs = await Inputs.of(request, asked.inputs)
         if asked.stream:
             prompt = _only(inputs)
             await _Streaming(request, target, parameters, prompt).run()
