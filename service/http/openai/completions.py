@@ -20,6 +20,7 @@ from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.fields import Prompt, prompts_of, together
 from service.http.openai.logprobs import TokenTexts, by_id
 from service.http.openai.models import BASES, find_model, name_of
+from service.http.openai.output_form import unenforced
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
 from service.http.peer_fields import Refusals, unsupported
 from service.http.peer_tables import REFUSALS
@@ -66,6 +67,7 @@ async def complete(request: Request) -> Reply | None:
     asked = await request.json(CompletionRequest)
     request.field_names = asked.field_names
     plan = await Plan.of(request, asked)
+    request.reply_headers += unenforced(plan.params)
     if asked.stream:
         await _Streaming(request, plan).run()
         return None
@@ -113,13 +115,16 @@ class Plan:
         _check_best_of(asked)
         model = await name_of(request, asked.model)
         settings = request.front.settings
-        prompts = prompts_of(asked.prompt, "prompt", settings.max_texts)
+        prompts = await request.work(lambda: prompts_of(asked.prompt, "prompt", settings.max_texts))
         _check_queue(len(prompts), _num_best(asked), settings.max_queue_requests)
         max_tokens = asked.value_of("max_tokens")
         is_chat = max_tokens is None and (await find_model(request, model)).has_chat_template
         if max_tokens is None and not is_chat:
             max_tokens = DEFAULT_MAX_TOKENS
-        params = asked.sampling_params(max_tokens, asked.logprobs, _num_prompt_logprobs(asked))
+        num_scores = _num_prompt_logprobs(asked)
+        params = await request.work(
+            lambda: asked.sampling_params(max_tokens, asked.logprobs, num_scores)
+        )
         params.open_max_tokens = is_chat
         if _num_best(asked) > asked.num_samples:
             params.n, params.logprobs = _num_best(asked), asked.logprobs or 0
