@@ -32,10 +32,10 @@ def generation(*names: str) -> Pipeline:
 
     async def generate(request: Request, target: Target) -> Reply | None:
         asked = await request.json(GenerationRequest)
-        parameters = (asked.parameters or GenerationParameters()).whole()
+        parameters = await request.work((asked.parameters or GenerationParameters()).whole)
         parameters.check(is_stream=bool(asked.stream))
         request.field_names = parameters.field_names
-        inputs = Inputs.of(request, asked.inputs)
+        inputs = await Inputs.of(request, asked.inputs)
         if asked.stream:
             prompt = _only(inputs)
             await _Streaming(request, target, parameters, prompt).run()
@@ -72,7 +72,12 @@ def _message(
     params = parameters.message(has_logprobs=has_logprobs)
     if not target.manifest.is_recurrent:  # which takes nothing that samples
         params.fit_max_tokens = True
-    return pb.GenerateRequest(model=target.name, text=prompt, sampling_params=params)
+    return pb.GenerateRequest(
+        model=target.name,
+        text=prompt,
+        sampling_params=params,
+        truncate_prompt_tokens=parameters.truncate,  # its end is kept, as there
+    )
 
 
 async def _answer(

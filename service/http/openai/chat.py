@@ -36,7 +36,7 @@ def chat_routes() -> tuple[Route, ...]:
 
 async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
-    request.field_names = asked.field_names
+    request.field_names = await request.work(lambda: asked.field_names)
     plan = await _Plan.of(request, asked)
     request.reply_headers += unenforced(plan.message.sampling_params)
     try:
@@ -72,7 +72,7 @@ class _Plan:
 
     @classmethod
     async def of(cls, request: Request, asked: ChatRequest) -> "_Plan":
-        asked.check()
+        await request.work(asked.check)
         name = await name_of(request, asked.model)
         form = ""
         if asked.callable_names:
@@ -80,17 +80,7 @@ class _Plan:
             form = model.tool_call_form
             if model.has_chat_template and not form:
                 raise unsupported("tools", f"the chat template of model '{name}' declares none")
-        params = asked.sampling_params(asked.num_tokens, asked.num_logprobs)
-        params.open_max_tokens = asked.num_tokens is None
-        if form and (grammar := asked.call_grammar(form)) is not None:
-            params.lark = grammar.text
-        message = pb.GenerateRequest(
-            model=name,
-            conversation=asked.conversation,
-            sampling_params=params,
-            priority=max(0, asked.priority or 0),
-        )
-        asked.read_prompt(message)
+        message = await request.work(lambda: _message(asked, name, form))
         return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()), form)
 
     def reader(self) -> CallReader | None:
@@ -112,6 +102,22 @@ class _Plan:
             "created": self.created_s,
             "model": self.message.model,
         }
+
+
+def _message(asked: ChatRequest, model: str, tool_form: str) -> pb.GenerateRequest:
+    """The request of the typed API. Raises `HttpError`."""
+    params = asked.sampling_params(asked.num_tokens, asked.num_logprobs)
+    params.open_max_tokens = asked.num_tokens is None
+    if tool_form and (grammar := asked.call_grammar(tool_form)) is not None:
+        params.lark = grammar.text
+    message = pb.GenerateRequest(
+        model=model,
+        conversation=asked.conversation,
+        sampling_params=params,
+        priority=max(0, asked.priority or 0),
+    )
+    asked.read_prompt(message)
+    return message
 
 
 def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:

@@ -115,13 +115,16 @@ class Plan:
         _check_best_of(asked)
         model = await name_of(request, asked.model)
         settings = request.front.settings
-        prompts = prompts_of(asked.prompt, "prompt", settings.max_texts)
+        prompts = await request.work(lambda: prompts_of(asked.prompt, "prompt", settings.max_texts))
         _check_queue(len(prompts), _num_best(asked), settings.max_queue_requests)
         max_tokens = asked.value_of("max_tokens")
         is_chat = max_tokens is None and (await find_model(request, model)).has_chat_template
         if max_tokens is None and not is_chat:
             max_tokens = DEFAULT_MAX_TOKENS
-        params = asked.sampling_params(max_tokens, asked.logprobs, _num_prompt_logprobs(asked))
+        num_scores = _num_prompt_logprobs(asked)
+        params = await request.work(
+            lambda: asked.sampling_params(max_tokens, asked.logprobs, num_scores)
+        )
         params.open_max_tokens = is_chat
         if _num_best(asked) > asked.num_samples:
             params.n, params.logprobs = _num_best(asked), asked.logprobs or 0

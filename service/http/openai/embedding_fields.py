@@ -90,6 +90,11 @@ def named_kinds() -> Iterator[None]:
         raise type(error)(f"{text}: see {' and '.join(ways)}", "model") from error
 
 
+def num_values_in(answer: text_pb2.EmbedResponse) -> int:
+    """About how many numbers an answer has, by its bytes."""
+    return answer.ByteSize() // 4
+
+
 def encoding_of(name: str, field: str) -> text_pb2.EmbeddingEncoding:
     """The typed API's number of an encoding; base64 is of floats. Raises `HttpError`."""
     if name not in TYPES:

@@ -13,6 +13,7 @@ from service.http.openai.embedding_fields import (
     FLOAT,
     encoding_of,
     named_kinds,
+    num_values_in,
     prompt_for,
     width_in,
     written,
@@ -125,11 +126,8 @@ async def embed(request: Request) -> Reply:
         encodings=[encoding_of(kind, asked.name_of("embedding_type"))],
         kinds=[text_pb2.EMBEDDING_KIND_DENSE],
     )
-    inputs = prompts_of(asked.input, "input", request.front.settings.max_texts)
-    message.texts.extend(each for each in inputs if isinstance(each, str))
-    message.token_ids.extend(TokenIds(ids=each) for each in inputs if not isinstance(each, str))
-    if message.texts and message.token_ids:
-        raise invalid("input has texts and token ids, expected one of them", "input")
+    most = request.front.settings.max_texts
+    await request.work(lambda: _add_inputs(message, asked.input, most))
     request.field_names = {
         "encodings": asked.name_of("embedding_type"),
         "dimensions": asked.name_of("dimensions"),
@@ -144,12 +142,25 @@ async def embed(request: Request) -> Reply:
         text = str(error).replace("token_ids", "input", 1).replace(*TRUNCATION)
         raise type(error)(f"{text}{hint}", "input") from error
     form = {"is_base64": asked.encoding_format == BASE64, "is_unit": is_unit}
-    data = [
-        {"object": "embedding", "index": i, "embedding": written(each, kind, **form)}
-        for i, each in enumerate(answer.results)
-    ]
-    usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
-    return Reply.json({"object": "list", "data": data, "model": answer.model, "usage": usage})
+
+    def made() -> dict[str, Any]:
+        data = [
+            {"object": "embedding", "index": i, "embedding": written(each, kind, **form)}
+            for i, each in enumerate(answer.results)
+        ]
+        usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
+        return {"object": "list", "data": data, "model": answer.model, "usage": usage}
+
+    return await request.answer(made, num_values_in(answer))
+
+
+def _add_inputs(message: text_pb2.EmbedRequest, raw: msgspec.Raw, most: int) -> None:
+    """Add the texts, or token ids, that a field has. Raises `HttpError`."""
+    inputs = prompts_of(raw, "input", most)
+    message.texts.extend(each for each in inputs if isinstance(each, str))
+    message.token_ids.extend(TokenIds(ids=each) for each in inputs if not isinstance(each, str))
+    if message.texts and message.token_ids:
+        raise invalid("input has texts and token ids, expected one of them", "input")
 
 
 async def _length(request: Request, model: str, asked: EmbeddingRequest) -> int | None:
