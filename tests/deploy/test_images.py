@@ -134,6 +134,15 @@ def test_the_server_has_neither_torch_nor_what_trains(file: Dockerfile) -> None:
     assert "-c constraints.txt" in (ROOT / "deploy/docker/packages.sh").read_text()
 
 
+def test_make_serve_installs_what_holds_outputs_to_a_form() -> None:
+    """As the images do: the README promises it of every server that it starts."""
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile.split("\n$(VENV)/train.stamp:")[1].split("\n\n")[0]
+    extras = re.search(r"'\.\[([\w,]+)\]'", recipe)
+    assert extras is not None
+    assert {"cpu", "grammar", "train"} <= set(extras[1].split(","))
+
+
 def test_requirements_are_those_of_the_project_and_of_the_extras_named() -> None:
     """Measuring needs no torch: its extra is the base of the image of load tests."""
     script = ROOT / "deploy/docker/requirements.py"
