@@ -72,7 +72,12 @@ def _message(
     params = parameters.message(has_logprobs=has_logprobs)
     if not target.manifest.is_recurrent:  # which takes nothing that samples
         params.fit_max_tokens = True
-    return pb.GenerateRequest(model=target.name, text=prompt, sampling_params=params)
+    return pb.GenerateRequest(
+        model=target.name,
+        text=prompt,
+        sampling_params=params,
+        truncate_prompt_tokens=parameters.truncate,  # its end is kept, as there
+    )
 
 
 async def _answer(
