@@ -25,11 +25,11 @@ from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.embedder_use import EmbedderUse
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
 from models.checkpoints.sampling_defaults import read_sampling
-from models.checkpoints.sentence_transformers import lowered
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
     WEIGHTS_FILE,
@@ -135,8 +135,7 @@ def load_checkpoint(
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
     if kind.has_tokenizer and pretrained.tokenizer is None:
-        tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
-        tokenizer = lowered(tokenizer, pretrained.folder)
+        tokenizer = load_foreign_tokenizer(pretrained.folder)
     sampling: dict[str, float] = {}
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are

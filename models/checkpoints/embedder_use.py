@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from models.checkpoints.setting_keys import check_keys
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_whole, fields_of, read_object
 
@@ -33,6 +34,7 @@ class EmbedderUse:
         """What a folder of Hugging Face's declares; nothing where it declares nothing."""
         path = folder / USE_FILE
         with fields_of(path, read_object(path, optional=True)) as values:
+            check_keys(path, values)
             prompts = _prompts_of(values.get("prompts") or {}, path)
             default = str(values.get("default_prompt_name") or "")
             similarity = values.get("similarity_fn_name") or ""

@@ -13,6 +13,7 @@ from models.checkpoints.chat_templates import CHAT_FILES
 from models.checkpoints.embedder_use import USE_FILE
 from models.checkpoints.image_processors import PREPROCESSOR_FILE
 from models.checkpoints.retrieval import HEAD_FILES
+from models.checkpoints.setting_keys import ADDED, TEXT_SETTINGS
 from models.checkpoints.weights import INDEX_FILE, PICKLED_FILE, WEIGHTS_FILE
 from models.data.marian_tokenizer import SOURCE_FILE
 from models.errors import CheckpointError
@@ -30,7 +31,8 @@ MODEL_FILES = (
     "vocab.json",
     SOURCE_FILE,
     "merges.txt",
-    "sentence_bert_config.json",
+    *TEXT_SETTINGS,
+    ADDED,
     PREPROCESSOR_FILE,
 )
 NEEDED_FILES = (

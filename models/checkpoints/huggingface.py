@@ -22,6 +22,7 @@ from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.decoder_readers import is_reader, load_reader
 from models.checkpoints.families import FAMILIES
 from models.checkpoints.family import ANSWERER, NEXT_SENTENCE, TAGGER, Family
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.checkpoints.image_processors import read_preparation
 from models.checkpoints.known import known_types
@@ -36,8 +37,9 @@ from models.checkpoints.llama import (
 from models.checkpoints.retrieval import term_embedder, three_way_embedder
 from models.checkpoints.sampling_defaults import GENERATION_CONFIG
 from models.checkpoints.score_heads import PAIRS, TEXTS, ScoreHead, names_of, score_head
-from models.checkpoints.sentence_transformers import MODULES_FILE, EmbedderFolder, max_sequence
+from models.checkpoints.sentence_transformers import MODULES_FILE, EmbedderFolder
 from models.checkpoints.seq2seq import SEQ2SEQ, is_seq2seq, seq2seq_family, with_output_of
+from models.checkpoints.settings_files import longest_text
 from models.checkpoints.stops import stop_tokens
 from models.checkpoints.vector_maps import with_maps
 from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
@@ -56,7 +58,6 @@ from models.checkpoints.weights import (
     read_weights,
 )
 from models.data.marian_tokenizer import load_source_tokenizer
-from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_only, fields_of, read_object
 from models.networks.decoder_readers import DecoderReader
@@ -78,7 +79,6 @@ from models.networks.vit import VisionTransformer
 CONFIG_FILE = "config.json"
 CLASSIFIER = "ForSequenceClassification"
 TOKEN_USES = (TAGGER, ANSWERER)
-ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
 # Stored by some versions and needed by none: index buffers, and poolers that nothing reads.
 NEVER_NEEDED = re.compile(r"(^|\.)(position_ids|token_type_ids)$|^pooler\.")
 
@@ -329,7 +329,7 @@ def mask_of(values: Mapping[str, Any], family: Family, folder: Path) -> int | No
     architecture = str((values.get("architectures") or [""])[0])
     if not architecture.endswith(family.fills_masks):
         return None
-    found: int | None = load_tokenizer(folder).token_to_id(family.mask)
+    found: int | None = load_foreign_tokenizer(folder).token_to_id(family.mask)
     return found
 
 
@@ -347,8 +347,5 @@ def num_outputs(tensors: Mapping[str, Tensor], family: Family, path: Path) -> in
 
 
 def max_tokens_of(folder: Path, max_positions: int) -> int:
-    """Return the least of what the positions, the tokenizer and sentence-transformers allow."""
-    path = folder / "tokenizer_config.json"
-    with fields_of(path, read_object(path, optional=True)) as values:
-        declared = int(values.get("model_max_length") or ENORMOUS_TOKENS)
-    return min(max_positions, declared, max_sequence(folder) or ENORMOUS_TOKENS)
+    """What the files of texts allow, and at most the positions that the network has."""
+    return min(max_positions, longest_text(folder) or max_positions)

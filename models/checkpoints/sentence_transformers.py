@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tokenizers import Tokenizer
-from tokenizers.normalizers import Lowercase, Sequence
-
 from models.checkpoints.llama import ELSEWHERE
 from models.checkpoints.retrieval import TermPooling, has_three_ways
 from models.checkpoints.score_heads import is_cross_encoder
+from models.checkpoints.setting_keys import check_keys
 from models.checkpoints.vector_maps import (
     DENSE,
     DROPOUT,
@@ -24,10 +22,10 @@ from models.checkpoints.vector_maps import (
     check_normalize,
 )
 from models.errors import CheckpointError, shown
-from models.json_files import check_whole, fields_of, read_json, read_object
+from models.json_files import fields_of, read_json, read_object
 from models.networks.pooling import TOGETHER
 
-MODULES_FILE, SETTINGS_FILE = "modules.json", "sentence_bert_config.json"
+MODULES_FILE = "modules.json"
 TRANSFORMER, POOLING, SPLADE = "Transformer", "Pooling", "SpladePooling"
 MAPS = (DENSE, LAYER_NORM, DROPOUT)  # between pooling and normalising
 # By the flags of older folders, in the order of their vectors where several are true.
@@ -106,6 +104,7 @@ def _steps(path: Path) -> list[Step]:
     steps = []
     for module in modules:
         with fields_of(path, module) as values:
+            check_keys(path, values)
             name = str(values["type"]).rpartition(".")[2]
             steps.append((name, path.parent / str(values["path"])))
     return steps
@@ -150,22 +149,3 @@ def read_pooling(path: Path) -> str:
             f"{path} asks for {asked}, but must be of {', '.join(POOLING_MODES)}: {ELSEWHERE}"
         )
     return TOGETHER.join(dict.fromkeys(chosen))
-
-
-def lowered(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
-    """The tokenizer, which lowers the case first where the folder says so."""
-    values = read_object(folder / SETTINGS_FILE, optional=True)
-    if values.get("do_lower_case"):
-        own = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
-        tokenizer.normalizer = Sequence([Lowercase(), *own])
-    return tokenizer
-
-
-def max_sequence(folder: Path) -> int | None:
-    """Return `max_seq_length` in tokens, where the folder declares it."""
-    path = folder / SETTINGS_FILE
-    with fields_of(path, read_object(path, optional=True)) as values:
-        declared = values.get("max_seq_length")
-        if declared is None:
-            return None
-        return check_whole("max_seq_length", declared, 1, 2**31 - 1)
