@@ -38,9 +38,11 @@ from models.checkpoints.tokenizer_settings import (
     str_of,
 )
 from models.data.tokenizer import (
+    LEFT,
     TOKENIZER_FILE,
     cutting_left,
     read_tokenizer,
+    side_of_cuts,
     without_limits,
     without_types,
 )
@@ -58,10 +60,10 @@ SAVE_AS_IT_IS = (
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The class of a folder's tokenizer; None for tokenizer.json as it is."""
+    """The rules of a folder's tokenizer; None for tokenizer.json as it is."""
 
-    name: str
     rules: TokenizerClass | None
+    reads_types: bool = False  # where the files do not say
 
 
 def load_foreign_tokenizer(folder: Path) -> Tokenizer:
@@ -72,24 +74,23 @@ def load_foreign_tokenizer(folder: Path) -> Tokenizer:
     with _errors_of(folder):
         if chosen.rules is None:
             tokenizer = _as_it_is(folder, settings)
-            reads_types = False
         else:
             tokenizer = _built(folder, settings, chosen.rules)
-            reads_types = chosen.rules.reads_types
     with fields_of(settings.path, settings.values) as values:
         inputs = values.get("model_input_names")
-        reads_types = reads_types if inputs is None else TYPES in list(inputs)
+        reads_types = chosen.reads_types if inputs is None else TYPES in list(inputs)
         sides = [values.get(name, "right") for name in ("truncation_side", "padding_side")]
     if any(side not in ("left", "right") for side in sides):
         raise CheckpointError(
             f"{settings.path}: truncation_side and padding_side are {shown(sides[0])} and "
             f"{shown(sides[1])}, but must be left or right"
         )
-    side = values.get("truncation_side") or (tokenizer.truncation or {}).get("direction")
+    side = values.get("truncation_side") or side_of_cuts(tokenizer)
+    tokenizer.no_truncation()
     tokenizer = without_limits(lowered(tokenizer, of_texts))
     if not reads_types:
         tokenizer = without_types(tokenizer)
-    return cutting_left(tokenizer) if side == "left" else tokenizer
+    return cutting_left(tokenizer) if side == LEFT else tokenizer
 
 
 def _chosen(folder: Path, settings: TokenizerSettings) -> _Chosen:
@@ -119,8 +120,8 @@ def _chosen(folder: Path, settings: TokenizerSettings) -> _Chosen:
                 f"{path} holds a tokenizer of {algorithm}, and {name} is one of "
                 f"{rules.model.__name__}: it is taken as it is"
             )
-            return _Chosen(AS_IT_IS[0], None)
-    return _Chosen(name, rules)
+            return _Chosen(None, rules.reads_types)
+    return _Chosen(rules, rules is not None and rules.reads_types)
 
 
 def _check_as_it_is(path: Path, name: str, *, has_code: bool) -> None:
@@ -281,6 +282,7 @@ def _vocabulary_of_files(folder: Path, rules: TokenizerClass) -> Vocabulary:
         return Vocabulary(WordPiece.read_file(str(paths[0])))
     try:
         pieces, merges = BPE.read_file(*map(str, paths))
+        BPE(pieces, merges)
     except Exception as error:  # the library raises nothing narrower
         raise CheckpointError(f"{paths[0]} and {paths[1]} do not fit together: {error}") from error
     return Vocabulary(pieces, merges)
