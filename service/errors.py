@@ -19,6 +19,7 @@
     │   └── DeviceFailed   the device is lost: no run of this process will succeed on it
     ├── RegionFailed       a region of shared memory cannot be opened, read or written
     ├── LoadError          a model of the repository cannot be served
+    │   └── SharesNoRuns   a batch size is stated for a graph whose runs have one request each
     └── SettingError       a setting has a value it cannot have
 
 Each front has one table from these to its statuses: `rpc/status.py` is gRPC's.
@@ -128,6 +129,10 @@ class RegionFailed(AttendantError):
 
 class LoadError(AttendantError):
     """A model of the repository cannot be served."""
+
+
+class SharesNoRuns(LoadError):
+    """A batch size is stated for a graph whose runs have one request each."""
 
 
 class SettingError(AttendantError):

@@ -371,7 +371,8 @@ class Settings:
     )
     max_message_parts: int = _limits(
         131_072,
-        "Fields of one message, including nested ones, and strings of one tensor.",
+        "Fields of one message, including nested ones; objects, lists and texts of a JSON body, of "
+        "which four numbers count as one; strings of one tensor.",
         1_024,
     )
     max_bytes_in_flight: int = _limits(
@@ -448,6 +449,13 @@ class Settings:
     )
     http_heartbeat_s: float = _connections(
         15.0, "Seconds without an event after which an HTTP stream says that it lives.", 0.01
+    )
+    http_max_json_bytes: int = _limits(
+        2**25,
+        "Bytes of a JSON body, but of files of models that are sent, and of tensors, which have "
+        "128 for each of max_message_parts.",
+        1024,
+        2**31 - 1,
     )
     http_max_json_depth: int = _limits(
         64,

@@ -208,6 +208,7 @@ POLICY = (
     "contract/option_rules",
     "contract/queue_policies",
     "contract/precision",
+    "contract/prompt_reading",
     "contract/tensors",
     "contract/session_tuning",
     "contract/warmup_samples",

@@ -13,17 +13,20 @@ So is the call's `Stay`.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from service.api.long_work import LongWork
 from service.errors import InvalidArgument, Overloaded, Unavailable
 from service.observe.server import Bound
 from service.runtime.background import release_freed_memory
 from service.serving.occupancy import Occupancy
 from service.settings import Settings
 
+T = TypeVar("T")
 SHUTTING_DOWN = "GRPC server is shutting down and has stopped accepting new requests."
 # Of messages that came and went. gRPC has them in pieces of some kilobytes, between which others
 # are allocated: after a free, glibc returns them to the system only on request.
@@ -62,6 +65,7 @@ class Admission:
         self._released = asyncio.Event()
         self._released.set()
         self._on_drain: set[Callable[[], object]] = set()
+        self._long_work = LongWork()
 
     def admit(self, num_beside: int = 0) -> None:
         """Count a call in, or raise `Overloaded` beyond the bound.
@@ -83,6 +87,34 @@ class Admission:
         assert stay is not None, "a front that reads piece by piece has made one"
         self._take(num_bytes)
         stay.num_bytes += num_bytes
+
+    def take_memory(self, num_bytes: int) -> None:
+        """Count the memory of a request beside its bytes, or raise `Overloaded` beside others.
+
+        A request alone is taken whatever it needs, as its parts are bounded.
+        """
+        stay = current_stay.get()
+        num_taken = 0 if stay is None else stay.num_bytes
+        self.take(max(0, min(num_bytes, self._max_bytes - num_taken)))
+
+    async def run_long(self, work: Callable[[], T]) -> T:
+        """The result of the work on a long message, which another thread does.
+
+        The call's bytes are held until it is done, though its client has left.
+        """
+        stay = current_stay.get()
+        num_bytes = 0 if stay is None else stay.num_bytes
+        return await self._long_work.run(work, lambda work: self._hold_until(work, num_bytes))
+
+    def _hold_until(self, work: "Future[Any]", num_bytes: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.num_bytes += num_bytes
+
+        def release(_: object) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._release, num_bytes)
+
+        work.add_done_callback(release)
 
     @contextmanager
     def admitted(self) -> Iterator[None]:

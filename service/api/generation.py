@@ -16,6 +16,7 @@ from service.api.conversations import conversation_of
 from service.api.typed import wrong_task
 from service.contract.conversation import Conversation
 from service.contract.grammar import take_grammar
+from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.generation.params import SamplingParams, with_defaults
 from service.generation.sampling import TokenLogprobs
@@ -67,6 +68,8 @@ class GenerationCalls:
             async for chunk in generation:
                 message = pb.GenerateChunk(sample_index=chunk.sequence.sample_index)
                 if is_first:
+                    message.num_prompt_tokens = generation.request.num_prompt_tokens
+                    _add_prompt_ids(message, generation, request)
                     await _add_prompt_logprobs(message, generation, model.tokenizer)
                 is_first = False
                 _add(message, chunk, model.tokenizer)
@@ -87,6 +90,7 @@ class GenerationCalls:
             async for chunk in generation:
                 _add(results[chunk.sequence.sample_index], chunk, model.tokenizer)
         response = pb.GenerateResponse(**_summary(model, generation), results=results)
+        _add_prompt_ids(response, generation, request)
         await _add_prompt_logprobs(response, generation, model.tokenizer)
         return response
 
@@ -103,6 +107,7 @@ class GenerationCalls:
                 raise NoChatTemplate(
                     f"model '{model.name}' takes no conversation, but a text", "conversation"
                 )
+            _check_plain(request, model.name)
             self._admission.admit()
             written = await model.write(prompt, params, caller)
         reason = FinishReason.STOP if written.has_ended else FinishReason.LENGTH
@@ -137,8 +142,9 @@ class GenerationCalls:
                 raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
             prompt = _prompt(request)
             params = _to_params(request.sampling_params, model.sampling_defaults)
+            reading = _reading(request)
             self._admission.admit()
-            async with model.generate(prompt, params, caller) as generation:
+            async with model.generate(prompt, params, caller, reading=reading) as generation:
                 yield model, generation
 
 
@@ -150,6 +156,31 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
     if kind == "conversation":
         return conversation_of(request.conversation)
     return request.text if kind == "text" else request.token_ids.ids
+
+
+_OF_READING = (
+    *("omit_special_tokens", "truncate_prompt_tokens"),
+    *("truncate_prompt_end", "return_prompt_token_ids"),
+)
+
+
+def _check_plain(request: pb.GenerateRequest, model: str) -> None:
+    """Raise `InvalidArgument` for fields that a network of symbols does not take."""
+    given = [field.name for field, _ in request.ListFields() if field.name in _OF_READING]
+    if given:
+        raise invalid_field(given[0], f"is set, and model '{model}' reads symbols as they are")
+
+
+def _reading(request: pb.GenerateRequest) -> PromptReading:
+    """How the prompt is read. Raises `InvalidArgument`."""
+    kept = request.truncate_prompt_tokens if request.HasField("truncate_prompt_tokens") else None
+    if kept == 0:
+        raise invalid_field("truncate_prompt_tokens", "is 0, expected 1 or more")
+    return PromptReading(
+        omits_special=request.omit_special_tokens,
+        num_kept=kept,
+        keeps_beginning=request.truncate_prompt_end,
+    )
 
 
 def _to_params(message: pb.SamplingParams, defaults: Mapping[str, float] = {}) -> SamplingParams:
@@ -177,8 +208,20 @@ def _add(
     if chunk.is_last and chunk.sequence.finish_reason is not None:
         message.finish_reason = _REASONS[chunk.sequence.finish_reason]
         message.stop_reason = chunk.sequence.stop_reason
+        if chunk.sequence.stop_token_id is not None:
+            message.stop_token_id = chunk.sequence.stop_token_id
         if chunk.sequence.score is not None:
             message.score = chunk.sequence.score
+
+
+def _add_prompt_ids(
+    message: pb.GenerateChunk | pb.GenerateResponse,
+    generation: Generation,
+    request: pb.GenerateRequest,
+) -> None:
+    """Append the tokens of the prompt, if they are requested."""
+    if request.return_prompt_token_ids:
+        message.prompt_token_ids.extend(generation.request.prompt_ids.tolist())
 
 
 async def _add_prompt_logprobs(

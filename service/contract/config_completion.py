@@ -11,7 +11,7 @@ from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInput
 from service.contract.manifest import MODEL_FILENAME, Manifest
 from service.contract.model_config import BACKEND, PLATFORM
 from service.contract.tensors import BY_CONFIG_NAME, Datatype, Signature, TensorSpec
-from service.errors import LoadError
+from service.errors import LoadError, SharesNoRuns
 
 
 def copy_of(config: ModelConfig) -> ModelConfig:
@@ -62,28 +62,40 @@ def complete_for_text(
     return config
 
 
-def complete_from_graph(config: ModelConfig, graph: Signature, default_rows: int) -> ModelConfig:
+def leaves_batching_open(config: ModelConfig) -> bool:
+    """Whether a file names neither a batch size nor tensors, whose dims would tell."""
+    return not config.max_batch_size and not config.input
+
+
+def complete_from_graph(
+    config: ModelConfig, graph: Signature, default_rows: int, obstacle: str = ""
+) -> ModelConfig:
     """The configuration with what the file leaves to the graph.
 
-    One that names no tensors and no batch size gets `default_rows` where the graph can batch.
-    Raises `LoadError` where the file contradicts the graph.
+    One that names no tensors and no batch size gets `default_rows` where the graph can batch, and
+    `obstacle` does not say why its rows cannot share runs. Raises `LoadError` where the file
+    contradicts the graph, and `SharesNoRuns` where it asks for batches of such a graph.
     """
     config = copy_of(config)
-    if not config.max_batch_size and not config.input and graph.can_batch:
+    if leaves_batching_open(config) and graph.can_batch and not obstacle:
         config.max_batch_size = default_rows
     if config.max_batch_size and not graph.can_batch:
-        raise LoadError(
+        raise SharesNoRuns(
             f"max_batch_size is {config.max_batch_size}, but not every tensor of the graph "
             "has a free first axis"
         )
+    if config.max_batch_size and obstacle:
+        raise SharesNoRuns(
+            f"max_batch_size is {config.max_batch_size}, but requests cannot share runs of this "
+            f"graph: {obstacle}; expected max_batch_size 0, and dims that begin with the first axis"
+        )
     skip = 1 if config.max_batch_size else 0
     inputs = graph.inputs + _named_overridable(config, graph)
-    specs = Signature(
-        *(
-            tuple(replace(spec, dims=spec.dims[skip:]) for spec in tensors)
-            for tensors in (inputs, graph.outputs)
-        )
+    of_inputs, of_outputs = (
+        tuple(replace(spec, dims=spec.dims[skip:]) for spec in tensors)
+        for tensors in (inputs, graph.outputs)
     )
+    specs = Signature(of_inputs, of_outputs)
     _refuse_decoupled(config)
     _fill_tensors(config, specs)
     if not config.max_batch_size:
@@ -110,21 +122,20 @@ def _named_overridable(config: ModelConfig, graph: Signature) -> tuple[TensorSpe
 
 def signature_of(config: ModelConfig) -> Signature:
     """The tensors of a completed configuration."""
-    return Signature(
-        *(
-            tuple(
-                TensorSpec(
-                    tensor.name,
-                    _datatype(tensor),
-                    tuple(tensor.dims),
-                    isinstance(tensor, ModelInput) and tensor.optional,
-                    tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None,
-                )
-                for tensor in tensors
+    inputs, outputs = (
+        tuple(
+            TensorSpec(
+                tensor.name,
+                _datatype(tensor),
+                tuple(tensor.dims),
+                isinstance(tensor, ModelInput) and tensor.optional,
+                tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None,
             )
-            for tensors in (config.input, config.output)
+            for tensor in tensors
         )
+        for tensors in (config.input, config.output)
     )
+    return Signature(inputs, outputs)
 
 
 def _refuse_decoupled(config: ModelConfig) -> None:

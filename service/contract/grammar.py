@@ -119,8 +119,13 @@ def _schema(value: object) -> str:
         value = _parsed("json_schema", value)
     if not isinstance(value, Mapping):
         raise invalid_field("json_schema", "is no object, expected a JSON schema")
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError as error:
+        raise invalid_field("json_schema", "is nested too deeply") from error
+    _check_size("json_schema", len(text))  # before it is walked, which takes longer
     check_schema(value)
-    return json.dumps(value, ensure_ascii=False)
+    return text
 
 
 def _parsed(name: str, text: str) -> object:

@@ -8,7 +8,7 @@ tensors are little endian; a BYTES element is a uint32 length and that many byte
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -143,6 +143,8 @@ class TensorSpec:
     dims: tuple[int, ...]
     is_optional: bool = False  # inputs only
     reshape: tuple[int, ...] | None = None  # the graph's dims, where clients see others
+    # The name of a graph's first axis where it is free; empty where it has none.
+    first_axis: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,16 @@ class Signature:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     overridable: tuple[TensorSpec, ...] = ()  # inputs that the graph has values for
+    # Names of operators that the graph computes, where the session tells them.
+    operators: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def can_batch(self) -> bool:
         """Whether every tensor has a free first axis."""
         return all(spec.dims[:1] == (-1,) for spec in self.inputs + self.outputs)
+
+    @property
+    def row_axis(self) -> str:
+        """The one name of all first axes; empty where one has no name, or they have several."""
+        names = {spec.first_axis for spec in self.inputs + self.outputs}
+        return names.pop() if len(names) == 1 else ""

@@ -129,7 +129,7 @@ class BeamSearch:
             sequence.token_ids[num_prompt : sequence.num_tokens] = finished.token_ids
             sequence.score = finished.score
             if (last := int(finished.token_ids[-1])) in self._params.stop_token_ids:
-                sequence.stop_reason = str(last)
+                sequence.stop_reason, sequence.stop_token_id = str(last), last
         return list(zip(self.results, self._finished, strict=True))
 
     def _continuations(

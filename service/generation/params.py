@@ -35,6 +35,8 @@ MAX_STOP_CHARACTERS = 256  # of one
 MAX_LOGIT_BIAS = 100.0
 MAX_BIASED_TOKENS = 1_024
 MAX_STOP_TOKEN_IDS = 64
+MAX_BAD_WORDS = 64
+MAX_BAD_WORD_CHARACTERS = 256  # of one
 MAX_LISTED_TOKEN_IDS = 8_192  # allowed or banned
 MAX_SALT_CHARACTERS = 256
 
@@ -45,24 +47,23 @@ class _Range:
 
     low: float
     high: float
-    is_low_excluded: bool = False
 
     @property
     def is_whole(self) -> bool:
         return isinstance(self.low, int)
 
     def __contains__(self, value: float) -> bool:
-        return self.low < value <= self.high or (value == self.low and not self.is_low_excluded)
+        return self.low <= value <= self.high
 
     def __str__(self) -> str:
         low, high = (str(end) if self.is_whole else f"{end:g}" for end in (self.low, self.high))
-        return f"above {low}, at most {high}" if self.is_low_excluded else f"{low} to {high}"
+        return f"{low} to {high}"
 
 
 RANGES = {
     "temperature": _Range(0.0, 100.0),
     "top_k": _Range(0, MAX_TOKEN_ID),
-    "top_p": _Range(0.0, 1.0, is_low_excluded=True),
+    "top_p": _Range(0.0, 1.0),  # 0: the likeliest token alone
     "min_p": _Range(0.0, 1.0),
     "repetition_penalty": _Range(0.01, 100.0),
     "presence_penalty": _Range(-2.0, 2.0),  # OpenAI's
@@ -77,7 +78,10 @@ RANGES = {
     "length_penalty": _Range(0.0, MAX_LENGTH_PENALTY),
     "seed": _Range(0, 2**63 - 1),
 }
-SWITCHES = ("ignore_eos", "fit_max_tokens")
+SWITCHES = (
+    *("ignore_eos", "fit_max_tokens"),
+    *("skip_special_tokens", "include_stop_str_in_output"),
+)
 OPTIONAL = ("max_tokens", "logprobs", "prompt_logprobs", "seed")
 ID_LISTS = {
     "allowed_token_ids": MAX_LISTED_TOKEN_IDS,
@@ -95,6 +99,7 @@ OFF_WITH_BEAMS: dict[str, object] = {
     "frequency_penalty": 0.0,
     "logit_bias": {},
     "stop": (),
+    "include_stop_str_in_output": False,
 }
 # Other spellings of a value, as vLLM takes them: off and none.
 ALIASES: dict[str, dict[object, object]] = {"top_k": {-1: 0}, "seed": {-1: None}}
@@ -129,6 +134,9 @@ class SamplingParams:
     prompt_logprobs: int | None = None  # as `logprobs`, of the prompt's tokens
     cache_salt: str = ""  # prompts share what was computed with those of the same one only
     grammar: Grammar | None = None  # the form of the output; None: any text
+    bad_words: tuple[str, ...] = ()  # texts that no output has, by their tokens
+    skip_special_tokens: bool = True  # False: the text has them as the vocabulary spells them
+    include_stop_str_in_output: bool = False  # the text ends with what ended it
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():
@@ -137,7 +145,9 @@ class SamplingParams:
                 object.__setattr__(self, name, _number(name, value, allowed))
         for name, limit in ID_LISTS.items():
             object.__setattr__(self, name, _token_ids(name, getattr(self, name), limit))
-        object.__setattr__(self, "stop", _stops(self.stop))
+        object.__setattr__(self, "stop", _texts("stop", self.stop, MAX_STOPS, MAX_STOP_CHARACTERS))
+        bad_words = _texts("bad_words", self.bad_words, MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS)
+        object.__setattr__(self, "bad_words", bad_words)
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         for name in SWITCHES:
             if not isinstance(value := getattr(self, name), bool):
@@ -157,10 +167,6 @@ class SamplingParams:
             self._check_grammar(self.grammar.kind)
         if self.has_beams:
             self._check_beams()
-        elif self.n > 1 and self.is_greedy:
-            raise invalid_field(
-                "n", f"is {self.n}, expected 1 where temperature is 0: all samples would be equal"
-            )
 
     def _check_grammar(self, kind: str) -> None:
         """When the output ends is the grammar's to say."""
@@ -368,22 +374,21 @@ def _check_token_id(name: str, token_id: object) -> None:
         )
 
 
-def _stops(stops: object) -> tuple[str, ...]:
-    if not isinstance(stops, list | tuple):
-        raise invalid_field("stop", f"is {_shown(stops)}, expected a list of strings")
-    if len(stops) > MAX_STOPS:
-        raise invalid_field("stop", f"has {len(stops)} strings, expected at most {MAX_STOPS}")
-    for stop in stops:
-        if not isinstance(stop, str):
-            raise invalid_field("stop", f"has {_shown(stop)}, expected strings")
-        if not 1 <= len(stop) <= MAX_STOP_CHARACTERS:
+def _texts(name: str, texts: object, most: int, most_characters: int) -> tuple[str, ...]:
+    if not isinstance(texts, list | tuple):
+        raise invalid_field(name, f"is {_shown(texts)}, expected a list of strings")
+    if len(texts) > most:
+        raise invalid_field(name, f"has {len(texts)} strings, expected at most {most}")
+    for text in texts:
+        if not isinstance(text, str):
+            raise invalid_field(name, f"has {_shown(text)}, expected strings")
+        if not 1 <= len(text) <= most_characters:
             raise invalid_field(
-                "stop",
-                f"has a string of {len(stop)} characters, expected 1 to {MAX_STOP_CHARACTERS}",
+                name, f"has a string of {len(text)} characters, expected 1 to {most_characters}"
             )
-        if any("\ud800" <= character <= "\udfff" for character in stop):
-            raise invalid_field("stop", f"has {_shown(stop)}, expected Unicode: no text holds it")
-    return tuple(stops)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise invalid_field(name, f"has {_shown(text)}, expected Unicode: no text holds it")
+    return tuple(texts)
 
 
 def _biases(biases: object) -> dict[int, float]:
@@ -410,7 +415,7 @@ def _converted(name: str, value: object) -> object:
         number = _parsed(value, RANGES[name].is_whole)
         is_alias = isinstance(number, int) and number in ALIASES.get(name, {})
         return ALIASES[name][number] if is_alias else number
-    if name == "stop" and isinstance(value, str):
+    if name in ("stop", "bad_words") and isinstance(value, str):
         return (value,)
     if name in SWITCHES and isinstance(value, str):
         return {"true": True, "false": False}.get(value.lower(), value)

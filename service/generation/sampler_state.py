@@ -67,6 +67,26 @@ class NgramFollowers:
         self._last.append(token_id)
 
 
+class BadWords:
+    """The tokens that would complete a sequence of tokens which no output may have."""
+
+    def __init__(self, words: Iterable[tuple[int, ...]]) -> None:
+        self._words = [(word[:-1], word[-1]) for word in words]
+        longest = max((len(before) for before, _ in self._words), default=0)
+        self._last: deque[int] = deque(maxlen=longest)
+
+    def __bool__(self) -> bool:
+        return bool(self._words)
+
+    def of_last(self) -> list[int]:
+        """Ids that would complete one if they came next."""
+        said = tuple(self._last)
+        return [last for before, last in self._words if said[len(said) - len(before) :] == before]
+
+    def add(self, token_id: int) -> None:
+        self._last.append(token_id)
+
+
 class SamplerState:
     """The state for choosing one sequence's tokens, independent of its neighbours.
 
@@ -84,6 +104,7 @@ class SamplerState:
         first_token_ids: tuple[int, ...] = (),
         banned_token_ids: tuple[int, ...] = (),
         matcher: Matcher | None = None,
+        bad_words: tuple[tuple[int, ...], ...] = (),
     ) -> None:
         """The model's own tokens, as `Vocabulary` has them, come before what a request says.
 
@@ -108,12 +129,14 @@ class SamplerState:
         self._followers: NgramFollowers | None = None
         if params.no_repeat_ngram_size:
             self._followers = NgramFollowers(params.no_repeat_ngram_size, prompt_ids.tolist())
+        self._bad_words = BadWords(bad_words)
         self._always_edits = bool(
             self._allowed.size
             or self._banned.size
             or self._biased.size
             or self._counts is not None
             or self._followers is not None
+            or bad_words
         )
         self.grammar: GrammarState | None = None
         if matcher is not None:
@@ -131,12 +154,15 @@ class SamplerState:
             self._counts.add(token_id)
         if self._followers is not None:
             self._followers.add(token_id)
+        if self._bad_words:
+            self._bad_words.add(token_id)
 
     def fork(self) -> "SamplerState":
         """One that has seen the same, and goes on by itself; both draw from one generator."""
         other = copy.copy(self)
         other._counts = copy.deepcopy(self._counts)  # noqa: SLF001 - of its own class
         other._followers = copy.deepcopy(self._followers)  # noqa: SLF001 - the same
+        other._bad_words = copy.deepcopy(self._bad_words)  # noqa: SLF001 - the same
         other.grammar = self.grammar and self.grammar.fork()
         return other
 
@@ -207,6 +233,8 @@ class SamplerState:
         edited_V[self._biased] += self._biases
         if self._followers is not None:
             edited_V[self._followers.of_last()] = -np.inf
+        if self._bad_words:
+            edited_V[self._bad_words.of_last()] = -np.inf
         if self._counts is not None:
             _penalize(edited_V, self._counts, self.params)
         if self.grammar is not None:

@@ -10,6 +10,7 @@ exactly one token behind, with something in the cache, is what decoding means.
 Clocks are `time.monotonic()` seconds throughout.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from math import inf
@@ -37,6 +38,7 @@ class Vocabulary:
     first_token_ids: tuple[int, ...] = ()  # what every output begins with
     banned_token_ids: tuple[int, ...] = ()  # what no output has
     strips_space: bool = False  # an output's text begins behind its first space
+    special_bytes: Mapping[int, bytes] = field(default_factory=dict)  # by id: their spellings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +56,7 @@ class GenerationRequest:
     matchers: tuple[Matcher, ...] = ()  # one per sample where a grammar bounds the output
     namespace: str = ""  # prompts share what was computed with those of the same one only
     adapter: Adapter | None = None  # None: the base model itself
+    bad_words: tuple[tuple[int, ...], ...] = ()  # sequences of token ids that no output has
     observers: Many[Observer] = ()  # of what becomes of its sequences, in place of the engine's
 
     @property
@@ -101,6 +104,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     drafts: DraftRecord = field(default_factory=DraftRecord)
     stop_reason: str = ""  # the stop string, or the stop token's id; empty otherwise
+    stop_token_id: int | None = None  # that of a stop token which ended it
     score: float | None = None  # log probability of the output, where that was searched for
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # from the second token on
 
@@ -185,6 +189,7 @@ def samples_of(
 ) -> list[Sequence]:
     """The sequences of a request, one per sample, as they enter the queue."""
     samples: list[Sequence] = []
+    special_bytes = vocabulary.special_bytes
     for index in range(request.params.n):
         samples.append(
             Sequence(
@@ -197,11 +202,14 @@ def samples_of(
                     first_token_ids=vocabulary.first_token_ids,
                     banned_token_ids=vocabulary.banned_token_ids,
                     matcher=request.matchers[index] if request.matchers else None,
+                    bad_words=request.bad_words,
                 ),
                 TextStream(
                     vocabulary.token_bytes,
                     request.params.stop,
                     strips_space=vocabulary.strips_space,
+                    special_bytes={} if request.params.skip_special_tokens else special_bytes,
+                    includes_stop=request.params.include_stop_str_in_output,
                 ),
                 index,
                 samples[0] if index else None,

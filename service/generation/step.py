@@ -243,12 +243,11 @@ class Steps:
         params = sequence.request.params
         sequence.append(token_id)
         may_stop = sequence.num_output_tokens > params.min_tokens
-        text = ""
         if token_id in params.stop_token_ids:
-            sequence.stop_reason = str(token_id)
-            return text, FinishReason.STOP
+            sequence.stop_reason, sequence.stop_token_id = str(token_id), token_id
+            return self._text_of_end(sequence, token_id), FinishReason.STOP
         if token_id in self._vocabulary.eos_token_ids and not params.ignore_eos:
-            return text, FinishReason.STOP
+            return self._text_of_end(sequence, token_id), FinishReason.STOP
         text = sequence.text.push(token_id, may_stop)
         if sequence.text.matched_stop is not None:
             sequence.stop_reason = sequence.text.matched_stop
@@ -258,6 +257,11 @@ class Steps:
             return text, FinishReason.STOP
         is_full = sequence.num_output_tokens >= sequence.request.max_tokens
         return text, FinishReason.LENGTH if is_full else None
+
+    def _text_of_end(self, sequence: Sequence, token_id: int) -> str:
+        """The text of a token that ended an output, which is in it only where that is requested."""
+        is_included = sequence.request.params.include_stop_str_in_output
+        return sequence.text.push(token_id, may_stop=False) if is_included else ""
 
     def _advance(self, beams: dict[Sequence, np.ndarray], now_s: float) -> list[SequenceUpdate]:
         """Go on with every search whose beams a step computed; `beams` are their logits."""
@@ -281,7 +285,9 @@ class Steps:
     def _conclude(self, sequence: Sequence, hypothesis: Hypothesis) -> SequenceUpdate:
         """The whole output of one of a search's results, as its first and last update."""
         token_ids = tuple(hypothesis.token_ids.tolist())
-        said = token_ids[:-1] if hypothesis.reason is FinishReason.STOP else token_ids
+        omits_end = not sequence.request.params.include_stop_str_in_output
+        has_end = hypothesis.reason is FinishReason.STOP
+        said = token_ids[:-1] if has_end and omits_end else token_ids
         text = "".join(map(sequence.text.push, said)) + sequence.text.finish()
         self._finish(sequence, hypothesis.reason)
         return SequenceUpdate(sequence, text, token_ids, hypothesis.logprobs, is_last=True)
@@ -296,7 +302,7 @@ def _no_token(sequence: Sequence, *, is_finite: bool) -> AttendantError:
         return grammar.failure
     return InvalidArgument(
         "the grammar and what else is banned leave no token: expected other banned_token_ids, "
-        "allowed_token_ids or no_repeat_ngram_size"
+        "allowed_token_ids, bad_words or no_repeat_ngram_size"
     )
 
 

@@ -10,7 +10,7 @@ waiting for a longer one that began earlier would mean to generate on after a ma
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class TextStream:
@@ -22,14 +22,21 @@ class TextStream:
         stop: tuple[str, ...] = (),
         *,
         strips_space: bool = False,
+        special_bytes: Mapping[int, bytes] = {},
+        includes_stop: bool = False,
     ) -> None:
-        """A text that `strips_space` begins behind its first character where that is a space."""
+        """A text that `strips_space` begins behind its first character where that is a space.
+
+        `special_bytes`, by id, are those of special tokens where the text has them; one that
+        `includes_stop` ends with the stop string that was found.
+        """
         self.matched_stop: str | None = None
         self._token_bytes = token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._searches = [_Search(pattern) for pattern in stop]
         self._held = ""
         self._strips_space = strips_space
+        self._special_bytes, self._includes_stop = special_bytes, includes_stop
 
     def push(self, token_id: int, may_stop: bool = True) -> str:
         """Text that may be sent now, often none, and none any more after a match.
@@ -39,7 +46,8 @@ class TextStream:
         """
         if self.matched_stop is not None or token_id >= len(self._token_bytes):
             return ""
-        return self._advance(self._decoder.decode(self._token_bytes[token_id]), may_stop)
+        token = self._special_bytes.get(token_id) or self._token_bytes[token_id]
+        return self._advance(self._decoder.decode(token), may_stop)
 
     def finish(self) -> str:
         """The text held back, unless a stop string was found; a cut character as U+FFFD."""
@@ -61,7 +69,7 @@ class TextStream:
             matches = [search for search in self._searches if search.push(character)]
             if matches and may_stop:
                 self.matched_stop, self._held = matches[0].pattern, ""
-                return text[: end - len(matches[0].pattern)]
+                return text[: end if self._includes_stop else end - len(matches[0].pattern)]
         num_sure = len(text) - max(search.num_matched for search in self._searches)
         self._held = text[num_sure:]
         return text[:num_sure]

@@ -4,17 +4,19 @@ The bytes of a body count as bytes in flight as they come, and until the request
 """
 
 import asyncio
-import re
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
-import numpy as np
 
-from service.errors import Unimplemented
+from service.errors import InvalidArgument, Unimplemented
 from service.http.compression import SUPPORTED, inflated, is_long
 from service.http.json_faults import of_record
+from service.http.json_parts import JsonParts
+from service.http.json_parts import check_json as parts_within
 from service.http.status import HttpError, invalid
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.http.request import Request
@@ -22,19 +24,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Body: TypeAlias = bytes | bytearray
 FEW = 16  # times as many bytes, at least, that one inflates to before it is left to a thread
-# One that does not end goes to the end, or each quote in it would be tried as a beginning.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_OPEN = np.frombuffer(b"[{", np.uint8)
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-async def read_body(request: "Request") -> Body:
+@dataclass(frozen=True, slots=True)
+class JsonBounds:
+    """The bounds of a body of JSON before it is decoded."""
+
+    max_bytes: int
+    max_parts: int
+    max_depth: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "JsonBounds":
+        return cls(
+            settings.http_max_json_bytes, settings.max_message_parts, settings.http_max_json_depth
+        )
+
+
+async def read_body(request: "Request", *, is_json: bool = False) -> Body:
     """The whole body, inflated. Raises `HttpError` and what admission raises."""
     settings = request.front.settings
-    limit = settings.max_message_bytes
+    limit, setting = settings.max_message_bytes, "--max-message-bytes"
+    if is_json and settings.http_max_json_bytes < limit:
+        limit, setting = settings.http_max_json_bytes, "--http-max-json-bytes"
     length = request.headers.get(b"content-length")
     if length is not None and int(length) > limit:
-        raise _too_large(limit)
+        raise _too_large(limit, setting)
     pieces: list[bytes] = []
     num_bytes = 0
     started_s = time.monotonic()
@@ -48,7 +63,7 @@ async def read_body(request: "Request") -> Body:
         has_more = message["more_body"]
         num_bytes += len(piece)
         if num_bytes > limit:
-            raise _too_large(limit)
+            raise _too_large(limit, setting)
         request.front.admission.take(len(piece))
         pieces.append(piece)
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -88,9 +103,8 @@ async def _inflated(request: "Request", body: bytes, encoding: str, limit: int) 
     return content
 
 
-def decode_json(body: Body, kind: type[T], max_depth: int) -> T:
-    """The record that a JSON object is. Raises `HttpError` with the field that is wrong."""
-    check_depth(body, max_depth)
+def decode_json(body: Body, kind: type[T]) -> T:
+    """The record that a checked JSON object is. Raises `HttpError` with the field that is wrong."""
     if not body or body.isspace():
         raise HttpError(400, "the body is empty, expected a JSON object", code="invalid_json")
     try:
@@ -112,39 +126,17 @@ def _not_utf8(body: Body) -> str:
     return ""
 
 
-def check_depth(body: Body, max_depth: int) -> None:
-    """Raise `HttpError` for JSON that is nested more deeply; other faults are left to decoding."""
-    if body.count(b"[") + body.count(b"{") <= max_depth:
-        return
-    depth = _depth(body)
-    if depth > max_depth:
-        raise HttpError(
-            400,
-            f"the body is nested {depth} deep, expected at most {max_depth}",
-            code="invalid_json",
-        )
+def check_json(body: Body, bounds: JsonBounds) -> JsonParts:
+    """The parts of a body of JSON within its bounds. Raises `HttpError`."""
+    if len(body) > bounds.max_bytes:
+        raise _too_large(bounds.max_bytes, "--http-max-json-bytes")
+    try:
+        return parts_within(body, bounds.max_parts, bounds.max_depth)
+    except InvalidArgument as error:
+        code = "invalid_json" if "nested" in str(error) else "request_too_large"
+        raise HttpError(400, str(error), code=code) from error
 
 
-def check_parts(body: Body, max_parts: int) -> None:
-    """Raise `HttpError` for more values than a message may have parts."""
-    if body.count(b",") < max_parts:
-        return
-    count = without_strings(body).count(b",")
-    if count >= max_parts:
-        raise HttpError(400, f"the body has more than {max_parts} values", code="request_too_large")
-
-
-def without_strings(body: Body) -> bytes:
-    """JSON without the names and texts in it, for its signs to be counted."""
-    return _STRING.sub(b"", body)
-
-
-def _depth(body: Body) -> int:
-    """How deeply arrays and objects are nested, brackets in strings left out."""
-    brackets = without_strings(body).translate(None, _NO_BRACKETS)
-    opens = np.isin(np.frombuffer(brackets, np.uint8), _OPEN)
-    return int(np.cumsum(np.where(opens, 1, -1)).max(initial=0))
-
-
-def _too_large(limit: int) -> HttpError:
-    return HttpError(413, f"the body has more than {limit} bytes", code="request_too_large")
+def _too_large(limit: int, setting: str = "--max-message-bytes") -> HttpError:
+    text = f"the body has more than {limit} bytes: see {setting}"
+    return HttpError(413, text, code="request_too_large")

@@ -6,25 +6,25 @@ import msgspec
 from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import Message
 
-from service.http.body import Body, check_depth, check_parts
+from service.http.body import Body
 from service.http.json_faults import Fault, of_message
 from service.http.plain import plain
 from service.http.status import HttpError
 
 M = TypeVar("M", bound=Message)
+LONGEST_SPACE = 2**10  # before the object, in most bodies
 MAX_DEPTH = 32  # of messages in each other: ours have five
 
 
-def parse_json(body: Body, message: M, max_depth: int, max_parts: int) -> M:
-    """The message with the fields of a JSON object; nothing is one without fields.
+def parse_json(body: Body, message: M) -> M:
+    """The message with the fields of a checked JSON object; nothing is one without fields.
 
     Raises `HttpError`.
     """
-    if not body.strip():
+    beginning = body[:LONGEST_SPACE].lstrip()
+    if not beginning and not body.strip():
         return message
-    check_depth(body, max_depth)
-    check_parts(body, max_parts)
-    if body.lstrip()[:1] != b"{":
+    if (beginning or body.lstrip())[:1] != b"{":
         raise HttpError(400, "the body is JSON, but not an object", code="invalid_json")
     try:
         return Parse(bytes(body), message, max_recursion_depth=MAX_DEPTH)

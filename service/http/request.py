@@ -10,8 +10,9 @@ from uuid import uuid4
 import msgspec
 
 from service.api.calls import Arrival, details, note_end
+from service.api.long_work import LONG_BYTES, LONG_PARTS, LONG_VALUES
 from service.errors import AttendantError, DeadlineExceeded
-from service.http.body import Body, decode_json
+from service.http.body import Body, JsonBounds, check_json, decode_json
 from service.http.status import ENDED_WELL, ENDS, Headers, Writer, writer_of
 from service.records import current_call
 from service.serving.model import Caller
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from service.http.stream import Stream
 
 T = TypeVar("T")
-JSON_AT_ONCE_BYTES = 2**18  # a longer body is decoded on a thread
 TOGETHER_BYTES = 2**16  # of an answer that is copied, to be one write with its headers
 MAX_REQUEST_ID = 128  # characters
 JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
@@ -64,6 +64,8 @@ class Request:
 
     __slots__ = (
         "_cycle",
+        "_is_checked",
+        "_is_long",
         "_scope",
         "_send",
         "body",
@@ -100,6 +102,8 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.parameters: dict[str, str] = {}  # of the path, by name
         self.body: Body = b""
+        self._is_checked = False  # whether its parts are counted
+        self._is_long = False  # whether work on it is another thread's
         self.request_id = _request_id(self.headers.get(b"x-request-id"))
         self.reply_headers: Headers = ((b"x-request-id", self.request_id.encode()),)
         self.writer: Writer = writer_of(self.path)  # of errors
@@ -144,11 +148,29 @@ class Request:
         return bool(self._cycle.response_started or self._cycle.disconnected)
 
     async def json(self, kind: type[T]) -> T:
-        """The body as a record of msgspec's. Raises `HttpError`."""
-        depth = self.front.settings.http_max_json_depth
-        if len(self.body) <= JSON_AT_ONCE_BYTES:
-            return decode_json(self.body, kind, depth)
-        return await asyncio.to_thread(decode_json, self.body, kind, depth)
+        """The body as a record of msgspec's. Raises `HttpError`, and what admission raises."""
+        await self.check_json()
+        return await self.work(lambda: decode_json(self.body, kind))
+
+    async def check_json(self) -> None:
+        """Count the parts of the body, once, and admit their memory."""
+        if self._is_checked:
+            return
+        bounds = JsonBounds.of(self.front.settings)
+        self._is_long = len(self.body) > LONG_BYTES
+        parts = await self.work(lambda: check_json(self.body, bounds))
+        self._is_checked, self._is_long = True, self._is_long or parts.count > LONG_PARTS
+        self.front.admission.take_memory(parts.memory_bytes)
+
+    async def work(self, work: Callable[[], T]) -> T:
+        """The result of work on the body: on another thread where it is long."""
+        return await self.front.admission.run_long(work) if self._is_long else work()
+
+    async def answer(self, make: Callable[[], Any], num_values: int) -> "Reply":
+        """An answer of JSON, made on another thread where it has many values."""
+        if num_values <= LONG_VALUES:
+            return Reply.json(make())
+        return await self.front.admission.run_long(lambda: Reply.json(make()))
 
     @property
     def caller(self) -> Caller:

@@ -38,11 +38,17 @@ class Route:
     takes_bytes: bool = False
     gives: str = "application/json"
     answers_503: bool = False
+    takes_files: bool = False  # in JSON, so that it may be as long as other bytes
     is_scrape: bool = False  # it reads the server's own numbers, and is not counted in them
 
     def operation_path(self, parameters: Parameters) -> str:
         chosen = self.operation
         return chosen if isinstance(chosen, str) else chosen(parameters)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether its bodies are JSON of the ordinary length, and nothing else."""
+        return not (self.takes_bytes or self.takes_files)
 
     @property
     def is_probe(self) -> bool:

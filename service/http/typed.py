@@ -4,11 +4,11 @@ One handler for all: the table of operations has their messages and calls. `Gene
 line of JSON for each chunk, or with events where the client accepts those.
 """
 
-import asyncio
 from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
+from service.api.long_work import LONG_BYTES
 from service.api.operations import Operation
 from service.http.messages import parse_json, to_json
 from service.http.request import Reply, Request
@@ -16,7 +16,6 @@ from service.http.routes import Parameters, Route
 from service.http.status import HttpError
 from service.http.stream import Stream
 
-LONG_BYTES = 2**16  # of a message; JSON of more is made, or read, on a thread
 EVENTS = "text/event-stream"
 
 
@@ -37,7 +36,7 @@ def typed_routes(operations: Mapping[str, Operation]) -> tuple[Route, ...]:
         operation = operations[path_of(request.parameters)]
         message = await _read(request, operation)
         if operation.kind == "unary":
-            return Reply(await _written(await request.ask(operation.path, message)))
+            return Reply(await _written(request, await request.ask(operation.path, message)))
         await _stream(request, operation, message)
         return None
 
@@ -45,17 +44,15 @@ def typed_routes(operations: Mapping[str, Operation]) -> tuple[Route, ...]:
 
 
 async def _read(request: Request, operation: Operation) -> Message:
-    settings, empty = request.front.settings, operation.request()
-    bounds = settings.http_max_json_depth, settings.max_message_parts
-    if len(request.body) <= LONG_BYTES:
-        return parse_json(request.body, empty, *bounds)
-    return await asyncio.to_thread(lambda: parse_json(request.body, empty, *bounds))
+    empty = operation.request()
+    await request.check_json()
+    return await request.work(lambda: parse_json(request.body, empty))
 
 
-async def _written(message: Message) -> bytes:
+async def _written(request: Request, message: Message) -> bytes:
     if message.ByteSize() <= LONG_BYTES:
         return to_json(message)
-    return await asyncio.to_thread(to_json, message)
+    return await request.front.admission.run_long(lambda: to_json(message))
 
 
 async def _stream(request: Request, operation: Operation, message: Message) -> None:

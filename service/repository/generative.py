@@ -213,6 +213,7 @@ def start_decoder(
             loaded.manifest.banned_token_ids,
             # The output of an encoder-decoder continues no text.
             strips_space=loaded.manifest.has_source and loaded.tokenizer.strips_space,
+            special_bytes=loaded.tokenizer.special_bytes,
         ),
         _for_encoder(limits, loaded.manifest),
         QueueLimits(policy.max_requests, plan.limits.max_waiting_tokens, policy),

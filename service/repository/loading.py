@@ -12,12 +12,13 @@ from functools import partial
 from service.batching.collate import concatenate_rows
 from service.batching.engine import BatchEngine, Collate
 from service.batching.request import Request
+from service.contract.config_completion import leaves_batching_open
 from service.contract.files import ModelSource, find_versions, read_config
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.contract.model_config import parse_config, parse_config_json, versions_to_serve
 from service.contract.tensors import Arrays
-from service.errors import LoadError
+from service.errors import LoadError, SharesNoRuns
 from service.generation.opening import open_decoder
 from service.generation.paged_decoder import open_paged_decoder
 from service.records import Timings
@@ -130,11 +131,21 @@ def load_model(
     new = [number for number in numbers if number not in kept]
     of_adapters = {number for number in new if holds_adapter(folder / str(number))}
     versions: list[LoadedVersion] = []
+    stated = config
     for number in new:
-        if number not in of_adapters:
-            plan = plan_of(folder, number, config, settings, openers.choose_device)
-            versions.append(version := _load_version(plan, openers))
-            config = version.plan.config  # what one version completes holds for the next
+        if number in of_adapters:
+            continue
+        plan = plan_of(folder, number, config, settings, openers.choose_device)
+        try:
+            version = _load_version(plan, openers)
+        except SharesNoRuns:
+            if not leaves_batching_open(stated):
+                raise
+            # The one before it shares runs, of which the files say nothing.
+            plan = plan_of(folder, number, stated, settings, openers.choose_device)
+            version = _load_version(plan, openers)
+        versions.append(version)
+        config = version.plan.config  # what one version completes holds for the next
     adapters = tuple(load_adapter(folder, number) for number in new if number in of_adapters)
     release_freed_memory()  # files were read whole
     return LoadedModel(tuple(numbers), tuple(versions), adapters)

@@ -13,12 +13,14 @@ import numpy as np
 
 from service.batching.collate import pad_rows
 from service.batching.request import Item
+from service.contract.config_completion import leaves_batching_open
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
 from service.errors import LoadError, ModelFailed
 from service.repository.layouts import choose_layout
 from service.repository.measuring import Run, made_up_items
 from service.repository.plan import ModelPlan
+from service.repository.row_check import RowCheck, check_rows
 from service.runtime.session import RunStop, Session, SessionOptions, load_error
 from service.serving.tasks.task import TextTask
 
@@ -37,7 +39,8 @@ def open_graph(plan: ModelPlan, open_session: OpenSession) -> tuple[ModelPlan, S
     for each in filter(None, (plan, plan.alternative)):
         try:
             session = open_session(each.graph, each.options)
-            opened[each.layout] = each.completed(session.signature), session
+            obstacle = rows_obstacle(each, session)
+            opened[each.layout] = each.completed(session.signature, obstacle), session
         except LoadError as error:
             errors.append(error)
     if not opened:
@@ -60,6 +63,39 @@ def open_graph(plan: ModelPlan, open_session: OpenSession) -> tuple[ModelPlan, S
         logger.warning("'%s': %s: %s", plan.name, layout.reason, layout.failure)
     chosen, session = opened[layout.name]
     return replace(chosen, layout_reason=layout.reason, alternative=None), session
+
+
+def rows_obstacle(plan: ModelPlan, session: Session) -> str:
+    """Why requests cannot share runs of a graph without a manifest; empty where they may.
+
+    It is logged where the configuration leaves open whether they do.
+    """
+    config, graph = plan.config, session.signature
+    is_open = leaves_batching_open(config)
+    max_rows = plan.settings.default_max_batch_size if is_open else config.max_batch_size
+    if plan.manifest is not None or not max_rows:
+        return ""
+    if not graph.can_batch:
+        fixed = next(spec for spec in (*graph.inputs, *graph.outputs) if spec.dims[:1] != (-1,))
+        check = RowCheck(f"the first axis of '{fixed.name}' is not free: {list(fixed.dims)}")
+    else:
+        stated = {
+            tensor.name: tuple(tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims)
+            for tensor in config.input
+        }
+        check = check_rows(session, stated, max_rows)
+    if check.effect and not is_open:
+        logger.warning(
+            "'%s' version %d shares runs, as config.pbtxt has max_batch_size %d, but %s",
+            *(plan.name, plan.number, max_rows, check.obstacle),
+        )
+        return ""
+    if check.obstacle and is_open:
+        logger.info(
+            "'%s' version %d gets max_batch_size 0, a run for each request: %s",
+            *(plan.name, plan.number, check.obstacle),
+        )
+    return check.obstacle
 
 
 def try_graph(plan: ModelPlan, session: Session) -> None:

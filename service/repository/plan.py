@@ -133,17 +133,19 @@ class ModelPlan:
     def samples(self) -> tuple[WarmupSample, ...]:
         return warmup_samples(self.config)
 
-    def completed(self, graph: Signature) -> Self:
+    def completed(self, graph: Signature, rows_obstacle: str = "") -> Self:
         """The plan with what only the open graph can say.
 
-        Raises `LoadError` where the graph is not what the files promise.
+        `rows_obstacle` is why requests cannot share its runs. Raises `LoadError` where the graph is
+        not what the files promise.
         """
         if self.manifest is not None and not self.manifest.is_recurrent:
             check_graph(graph, self.manifest, self.task)
             plan = self
         else:
             default_rows = self.settings.default_max_batch_size
-            plan = replace(self, config=complete_from_graph(self.config, graph, default_rows))
+            config = complete_from_graph(self.config, graph, default_rows, rows_obstacle)
+            plan = replace(self, config=config)
         max_rows, max_tokens = plan.limits.max_rows, plan.limits.max_tokens
         if plan.manifest is not None and plan.task is not None:
             if plan.manifest.max_tokens > max_tokens:

@@ -205,6 +205,7 @@ class OnnxSession:
                 for node in self._session.get_overridable_initializers()
                 if node.type in BY_ONNX  # weights may be of any type
             ),
+            self._operators(),
         )
         taken = self.signature.inputs + self.signature.overridable
         self._bfloat16_inputs = _names_of(BF16, taken)
@@ -218,9 +219,9 @@ class OnnxSession:
 
     @property
     def nodes(self) -> list[AssignedNode]:
-        """The nodes of the optimized graph by provider, where the session recorded that: on cuda.
+        """The nodes of the optimized graph by provider.
 
-        Nodes that copy between devices are not among them.
+        Nodes that copy between devices are not among them, nor those of graphs within nodes.
         """
         return [
             AssignedNode(
@@ -231,6 +232,12 @@ class OnnxSession:
             for part in self._session.get_provider_graph_assignment_info()
             for node in part.get_nodes()
         ]
+
+    def _operators(self) -> frozenset[str]:
+        """Names of the graph's operators; none in a build of ONNX Runtime that does not say."""
+        if not hasattr(self._session, "get_provider_graph_assignment_info"):
+            return frozenset()
+        return frozenset(node.operator for node in self.nodes)
 
     def _check_assignment(self, name: str, options: SessionOptions) -> None:
         if not (fallen := fallback(self.nodes)):
@@ -358,8 +365,7 @@ def _ort_options(ort: Any, options: SessionOptions) -> Any:
         # ORT's own fusion of addition and layer norm is slower than the two: decision 0028.
         fusions = "SkipLayerNormFusion"
         ort_options.add_session_config_entry("optimization.disable_specified_optimizers", fusions)
-    if options.device == "cuda":
-        ort_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    ort_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for key, value in tuning.session_entries:
         ort_options.add_session_config_entry(key, value)
     ort_options.log_severity_level = ERRORS_ONLY  # they come back as exceptions too
@@ -404,7 +410,8 @@ def _tensor_spec(node: Any) -> TensorSpec:
     if node.type not in BY_ONNX:
         raise LoadError(f"'{node.name}' is {node.type}: not supported")
     dims = tuple(dim if isinstance(dim, int) else -1 for dim in node.shape)
-    return TensorSpec(node.name, BY_ONNX[node.type], dims)
+    first = node.shape[0] if dims[:1] == (-1,) else ""
+    return TensorSpec(node.name, BY_ONNX[node.type], dims, first_axis=first or "")
 
 
 def _names_of(datatype: str, specs: Sequence[TensorSpec]) -> frozenset[str]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import tokenizers
 
+from service.contract.prompt_reading import PromptReading
 from service.errors import InputTooLong, InvalidArgument, LoadError, ModelFailed, invalid_field
 from service.runtime.known_words import known_words
 from service.runtime.special_texts import Span, SpecialTexts, SpecialToken
@@ -375,6 +376,11 @@ class PromptTokenizer(_Tokenizer):
             if token.special
         )
 
+    @cached_property
+    def special_bytes(self) -> dict[int, bytes]:
+        """By the id of each special token: the bytes of its spelling."""
+        return {each: self.spelling(each).encode() for each in self._special_ids}
+
     @property
     def strips_space(self) -> bool:
         """Whether a whole text is its tokens' without the first space."""
@@ -388,16 +394,37 @@ class PromptTokenizer(_Tokenizer):
         text = b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
         return text.removeprefix(" ") if self.strips_space else text
 
-    def encode(self, prompt: str) -> np.ndarray:
-        """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts."""
+    def encode(self, prompt: str, reading: PromptReading | None = None) -> np.ndarray:
+        """Token ids int64 [S], 1 <= S <= `max_tokens`, or `InvalidArgument` with the counts.
+
+        What is cut of a prompt is its own: special tokens that are added stay.
+        """
+        reading = reading or PromptReading(max_tokens=self._max_tokens)
         if len(prompt) > self._max_text_characters:
             raise InvalidArgument(
                 f"the prompt has {len(prompt)} characters, "
                 f"the server takes at most {self._max_text_characters}",
                 "prompt",
             )
-        (encoding,) = self._whole.encode_batch_fast([prompt])
-        return self._checked(encoding.ids)
+        adds = not reading.omits_special
+        (encoding,) = self._whole.encode_batch_fast([prompt], add_special_tokens=adds)
+        ids: list[int] = encoding.ids
+        if reading.kept_tokens is not None and len(ids) > reading.kept_tokens and adds:
+            ids = self._cut_inside(prompt, reading)
+        return _checked(ids, reading)
+
+    def _cut_inside(self, prompt: str, reading: PromptReading) -> list[int]:
+        """The ids of a prompt that is cut, with all special tokens where there is room for them."""
+        assert reading.kept_tokens is not None, "the caller checked that it is cut"
+        encoding = self._whole.encode(prompt, add_special_tokens=False)
+        num_own = reading.kept_tokens - self._whole.num_special_tokens_to_add(is_pair=False)
+        if num_own < 1:
+            ids: list[int] = encoding.ids
+            return ids
+        side = "right" if reading.keeps_beginning else "left"
+        encoding.truncate(num_own, direction=side)
+        whole: list[int] = self._whole.post_process(encoding).ids
+        return whole
 
     def encode_part(self, text: str) -> list[int]:
         """The ids of a part of an output, without special tokens around it."""
@@ -405,7 +432,9 @@ class PromptTokenizer(_Tokenizer):
             ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         return ids
 
-    def encode_marked(self, prompt: str, mark: str) -> np.ndarray:
+    def encode_marked(
+        self, prompt: str, mark: str, reading: PromptReading | None = None
+    ) -> np.ndarray:
         """The same of a prompt that a template wrote, with marks in users' texts.
 
         Special tokens are those that the template wrote; the tokenizer adds none.
@@ -420,7 +449,7 @@ class PromptTokenizer(_Tokenizer):
         ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         if sum([token_id in self._special_ids for token_id in ids]) != len(spans):
             ids = self._encode_apart(text, spans)
-        return self._checked(ids)
+        return _checked(ids, reading or PromptReading(max_tokens=self._max_tokens))
 
     def _encode_apart(self, text: str, spans: Sequence[Span]) -> list[int]:
         """The ids of a text where special tokens stand at these spans and nowhere else."""
@@ -439,9 +468,11 @@ class PromptTokenizer(_Tokenizer):
         literal.encode_special_tokens = True
         return literal
 
-    def _checked(self, ids: list[int]) -> np.ndarray:
-        check_num_tokens(len(ids), self._max_tokens)
-        return np.array(ids, np.int64)
+
+def _checked(ids: Sequence[int], reading: PromptReading) -> np.ndarray:
+    ids = reading.cut(ids)
+    check_num_tokens(len(ids), reading.max_tokens)
+    return np.array(ids, np.int64)
 
 
 def check_num_tokens(num_tokens: int, most: int) -> None:

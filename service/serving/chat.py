@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from service.contract.conversation import ChatTemplates, Conversation
+from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, Overloaded
 from service.records import current_call
 from service.runtime.template_process import TemplateLimits, TemplateProcess
@@ -34,7 +35,9 @@ class Chat:
         self._thread = ThreadPoolExecutor(1, "chat-template")
         self._num_waiting = 0
 
-    async def encode(self, conversation: Conversation) -> np.ndarray:
+    async def encode(
+        self, conversation: Conversation, reading: PromptReading | None = None
+    ) -> np.ndarray:
         """Token ids int64 [S]. Raises `InvalidArgument`, `Overloaded`, and `ModelFailed`."""
         num_characters = conversation.num_characters
         if num_characters > self._max_characters:
@@ -49,13 +52,13 @@ class Chat:
         started_s = time.monotonic()
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, self._encode, conversation)
+            return await loop.run_in_executor(self._thread, self._encode, conversation, reading)
         finally:
             self._num_waiting -= 1
             if (call := current_call.get()) is not None:
                 call.tokenized_s = started_s, time.monotonic()
 
-    def _encode(self, conversation: Conversation) -> np.ndarray:
+    def _encode(self, conversation: Conversation, reading: PromptReading | None) -> np.ndarray:
         special, templates = self._tokenizer.special_texts, self.templates
         name = templates.choose(conversation)
         values = {
@@ -73,7 +76,7 @@ class Chat:
             }
         )
         with without_panics():
-            return self._tokenizer.encode_marked(prompt, mark)
+            return self._tokenizer.encode_marked(prompt, mark, reading)
 
     def close(self) -> None:
         """End the process; what waits for it fails."""

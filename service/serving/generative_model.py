@@ -6,7 +6,7 @@ generative backends, go through `infer` and `infer_stream`. All methods run on t
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from service.contract.adapter import Adapter
 from service.contract.conversation import Conversation
 from service.contract.interface import ModelInterface
+from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, NoChatTemplate, invalid_field
 from service.generation.adapter_buffers import AdapterShape
 from service.generation.params import SamplingParams
@@ -103,6 +104,7 @@ class GenerativeModel(ServedModel):
         params: SamplingParams,
         caller: Caller,
         *,
+        reading: PromptReading = PromptReading(),
         chunk_per_token: bool = False,
     ) -> AsyncIterator[Generation]:
         """Start a request: iterate over the chunks of what comes, inside `async with`.
@@ -115,7 +117,7 @@ class GenerativeModel(ServedModel):
             params.check_for(self._vocab_size, manifest.eos_token_ids, manifest.banned_token_ids)
             # Before any work, so that refusing is cheap.
             self.engine.check_room(caller.priority, caller.deadline_s)
-            prompt_ids = await self._encode(prompt)
+            prompt_ids = await self._encode(prompt, self._reading(reading, params))
             matchers = await self._matchers(params)
             request = GenerationRequest(
                 prompt_ids=prompt_ids,
@@ -127,6 +129,7 @@ class GenerativeModel(ServedModel):
                 timeout_s=caller.timeout_s,
                 chunk_per_token=chunk_per_token,
                 matchers=matchers,
+                bad_words=await self._bad_words(params),
                 namespace=self._namespace_of(params),
                 adapter=self.adapter,
                 observers=self._observers if self.adapter else (),
@@ -211,7 +214,23 @@ class GenerativeModel(ServedModel):
             )
         return await self.grammars.matchers(params.grammar, params.n)
 
-    async def prompt_of(self, conversation: Conversation) -> np.ndarray:
+    async def _bad_words(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
+        """The tokens of texts that no output has, and of those behind a space, as in vLLM."""
+        words = params.bad_words
+        if not words:
+            return ()
+        encoded = await self.tokenizing.run(
+            lambda: [
+                [self.tokenizer.encode_part(text) for text in _spelled(each)] for each in words
+            ],
+            sum(map(len, words)),
+        )
+        found = {tuple(ids) for spellings in encoded for ids in spellings if ids}
+        return tuple(sorted(found))
+
+    async def prompt_of(
+        self, conversation: Conversation, reading: PromptReading | None = None
+    ) -> np.ndarray:
         """Token ids int64 [S] of the prompt that the chat template makes.
 
         Raises `InvalidArgument`, `Overloaded`, and `ModelFailed`.
@@ -221,27 +240,45 @@ class GenerativeModel(ServedModel):
                 f"model '{self.name}' has no chat template: send the conversation as one text",
                 "conversation",
             )
-        return await self.chat.encode(conversation)
+        return await self.chat.encode(conversation, reading)
 
     def _namespace_of(self, params: SamplingParams) -> str:
         """What separates prompts that share nothing: the adapter, and the tenant's salt."""
         return f"{self.adapter.number if self.adapter else ''}\0{params.cache_salt}"
 
-    async def _encode(self, prompt: Prompt) -> np.ndarray:
-        """Token ids int32 [S], at least one, that leave room for at least one of output."""
+    def _reading(self, reading: PromptReading, params: SamplingParams) -> PromptReading:
+        """How a request's prompt is read, with the model's bounds: they leave room for an output.
+
+        A prompt that is only scored needs none; one that is cut leaves what the request says.
+        """
+        room, num_output = self.room, params.max_tokens
+        most = room.max_prompt_tokens
+        has_own_room = room.max_prompt_tokens < room.max_tokens - 1  # that of a source
+        if num_output == 0 and not has_own_room:
+            most = room.max_tokens
+        kept = reading.num_kept
+        if kept is not None and not has_own_room:
+            kept = max(1, min(kept, room.max_tokens - (1 if num_output is None else num_output)))
+        return replace(reading, num_kept=kept, max_tokens=most)
+
+    async def _encode(self, prompt: Prompt, reading: PromptReading) -> np.ndarray:
+        """Token ids int32 [S], at least one, that leave room for the output."""
         if isinstance(prompt, Conversation):
-            return (await self.prompt_of(prompt)).astype(np.int32)
+            return (await self.prompt_of(prompt, reading)).astype(np.int32)
         if isinstance(prompt, str):
-            ids = await self.tokenizing.run(lambda: self.tokenizer.encode(prompt), len(prompt))
+            ids = await self.tokenizing.run(
+                lambda: self.tokenizer.encode(prompt, reading), len(prompt)
+            )
             return ids.astype(np.int32)
-        check_num_tokens(len(prompt), self.room.max_prompt_tokens)
-        unknown = [token_id for token_id in prompt if not 0 <= token_id < self._vocab_size]
+        kept = reading.cut(prompt)
+        check_num_tokens(len(kept), reading.max_tokens)
+        unknown = [token_id for token_id in kept if not 0 <= token_id < self._vocab_size]
         if unknown:
             raise InvalidArgument(
                 f"the prompt has token id {unknown[0]}, expected 0 to {self._vocab_size - 1}",
                 "prompt",
             )
-        return np.array(prompt, np.int32)
+        return np.array(kept, np.int32)
 
     def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
         """The output's number of tokens: as requested, or as many of the default as fit."""
@@ -313,6 +350,11 @@ class TextRequest:
                     name, f"is {value}, and text_output has no place for them: the typed API has"
                 )
         return cls(prompt, params, can_stream, has_prompt, message_per_token)
+
+
+def _spelled(word: str) -> tuple[str, str]:
+    """A word at the beginning of a text, and behind another."""
+    return word.lstrip() or word, f" {word.lstrip()}"
 
 
 def _text_output(texts: Sequence[str]) -> dict[str, np.ndarray]:

@@ -28,7 +28,8 @@ from service.settings import Settings
 T = TypeVar("T")
 PREFIX = "/inference.GRPCInferenceService/"
 MODEL_INFER = PREFIX + "ModelInfer"
-LONG_JSON_BYTES = 2**18  # of a request; to parse as much takes a millisecond
+LONG_JSON_BYTES = 2**16  # of a request; to parse as much takes a millisecond
+JSON_COPIES = 4  # of a request's JSON, as arrays and strings, besides its bytes
 LONG_BODY_BYTES = 2**22  # of which most tensors are copied, as they begin at any byte
 LONG_DATA_BYTES = 2**15  # of tensors that become JSON, which is five times as long
 PIECE_BYTES = 2**18  # of an answer, handed to the connection at once
@@ -92,16 +93,23 @@ class TensorCalls:
             return raw_infer(body, version, self._interface(name, version))
         self._check_json(length)
         parse = partial(parse_infer, body, length, name, version, self._max_parts)
-        is_long_body = length > LONG_JSON_BYTES or len(body) > LONG_BODY_BYTES
-        return await _run(parse, is_long=is_long_body)
+        return await self._read(request, parse, length)
 
     async def _generate_message(self, request: Request) -> LongInferRequest:
         body = request.body
         name, version = model_of(request)
         interface = self._interface(name, version)
         self._check_json(len(body))
-        parse = partial(parse_generate, body, version, interface)
-        return await _run(parse, is_long=len(body) > LONG_JSON_BYTES)
+        parse = partial(parse_generate, body, version, interface, self._max_parts)
+        return await self._read(request, parse, len(body))
+
+    async def _read(self, request: Request, parse: Callable[[], T], num_json_bytes: int) -> T:
+        """The request that a body is; a long one is read on a thread, its memory admitted."""
+        is_long = num_json_bytes > LONG_JSON_BYTES or len(request.body) > LONG_BODY_BYTES
+        if not is_long:
+            return parse()
+        request.front.admission.take_memory(JSON_COPIES * num_json_bytes)
+        return await request.front.admission.run_long(parse)
 
     def _interface(self, name: str, version: str) -> ModelInterface:
         return self._repository.find(name, version).interface

@@ -18,6 +18,8 @@ from service.http.compression import Buffer
 from service.http.kserve.request import decode_json
 from service.http.plain import plain
 
+# Of a body with settings.
+MAX_PARTS, MAX_DEPTH = 2_048, 16
 UInt64: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # msgspec bounds no larger ones
 
 

@@ -17,7 +17,12 @@ from service.contract.tensors import BYTES, TensorSpec
 from service.errors import InvalidArgument
 from service.http.compression import Buffer
 from service.http.kserve.json_data import read_data, write_data
-from service.http.kserve.request import decode_json, read_parameters, set_parameter
+from service.http.kserve.request import (
+    check_parts,
+    decode_json,
+    read_parameters,
+    set_parameter,
+)
 from service.http.kserve.response import Response, described, parameters_of
 
 _NESTED = "parameters"
@@ -25,8 +30,12 @@ _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 _ID = msgspec.json.Decoder(str)
 
 
-def parse_generate(body: Buffer, version: str, interface: ModelInterface) -> LongInferRequest:
+def parse_generate(
+    body: Buffer, version: str, interface: ModelInterface, max_parts: int = 2**17
+) -> LongInferRequest:
     """The request of a body for a model. Raises `InvalidArgument`."""
+    if len(body) > max_parts:
+        check_parts(body, max_parts)
     fields: dict[str, Raw] = decode_json(_FIELDS, memoryview(body).toreadonly())
     inputs = {spec.name: spec for spec in interface.signature.inputs}
     request_id = decode_json(_ID, fields.pop("id"), "id") if "id" in fields else ""

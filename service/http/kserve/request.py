@@ -21,9 +21,9 @@ from service.api.long_message import Content, LongInferRequest
 from service.api.regions import REGION, Tensor
 from service.contract.tensors import BYTES, DATATYPES
 from service.errors import InvalidArgument
-from service.http.body import without_strings
 from service.http.compression import Buffer
 from service.http.json_faults import of_record
+from service.http.json_parts import counted
 from service.http.kserve.json_data import read_data
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -106,8 +106,8 @@ def parse_infer(
 ) -> InferCall:
     """The request of a body that begins with a JSON header. Raises `InvalidArgument`."""
     view = memoryview(body).toreadonly()
-    if header_length > max_parts:  # else it has fewer members than bytes
-        _check_members(bytes(view[:header_length]), max_parts)
+    if header_length > max_parts:  # else it has fewer parts than bytes
+        check_parts(view[:header_length], max_parts)
     content = decode_json(_BODY, view[:header_length])
     message = pb.ModelInferRequest(model_name=model, model_version=version, id=content.id or "")
     parameters = read_parameters(content.parameters)
@@ -119,13 +119,21 @@ def parse_infer(
     return InferCall(LongInferRequest(message, contents), delivery)
 
 
-def _check_members(text: bytes, max_parts: int) -> None:
-    """Refuse JSON with more members of objects than a message may have fields.
+def check_parts(text: Buffer, max_parts: int) -> None:
+    """Refuse JSON with more objects, lists and texts than a message may have fields.
 
-    The values of tensors have none. Strings are looked at only where they might be the reason.
+    Numbers are counted by their bytes: those of tensors are read a piece at a time.
     """
-    if text.count(b":") > max_parts and without_strings(text).count(b":") > max_parts:
-        raise InvalidArgument(f"the request's JSON has more than {max_parts} members of objects")
+    parts = counted(text, 3 * max_parts, are_numbers_free=True)
+    for name, count, most in (
+        ("objects and lists", parts.num_containers, max_parts),
+        ("texts, names included,", parts.num_texts, 2 * max_parts),
+    ):
+        if count > most:
+            raise InvalidArgument(
+                f"the request's JSON has more than {most} {name}, as --max-message-parts has it: "
+                "send tensors flat, or binary"
+            )
 
 
 def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer, of: str = "") -> Any:  # noqa: ANN401

@@ -3,7 +3,6 @@
 The control calls' bodies are short, but for models that are sent: a thread reads those.
 """
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.api.infer_stream import PATH as STREAM_INFER
 from service.errors import InvalidArgument, Unimplemented
-from service.http.body import Body, check_parts
+from service.http.body import Body
+from service.http.json_parts import check_json
 from service.http.kserve import control
 from service.http.kserve.calls import LONG_JSON_BYTES, MODEL_INFER, PREFIX, TensorCalls
 from service.http.kserve.metadata import MODEL, VERSION
@@ -37,7 +37,10 @@ def protocol_routes(settings: Settings, repository: ModelRepository) -> Iterator
         yield Route("POST", f"{place}/generate_stream", tensors.generate_stream, STREAM_INFER)
     for place in ("/v2/repository", REPOSITORY):
         yield _route("POST", f"{place}/index", index, "RepositoryIndex")
-        yield _route("POST", f"{place}/models/{{model}}/load", load, "RepositoryModelLoad")
+        yield Route(
+            *("POST", f"{place}/models/{{model}}/load", load, f"{PREFIX}RepositoryModelLoad"),
+            takes_files=True,
+        )
         yield _route("POST", f"{place}/models/{{model}}/unload", unload, "RepositoryModelUnload")
     for method in ("GET", "POST"):
         yield _route(method, "/v2/trace/setting", trace_setting, "TraceSetting")
@@ -63,6 +66,7 @@ def _short(request: Request) -> Body:
             f"request JSON size of {num_bytes} bytes exceeds the maximum allowed input size of "
             f"{SHORT_BYTES} bytes"
         )
+    check_json(request.body, control.MAX_PARTS, control.MAX_DEPTH)
     return request.body
 
 
@@ -82,10 +86,11 @@ async def load(request: Request) -> Reply:
     max_parts = request.front.settings.max_message_parts
 
     def read() -> pb.RepositoryModelLoadRequest:
-        check_parts(body, max_parts)
+        check_json(body, max_parts, control.MAX_DEPTH)
         return control.load_request(body, model)
 
-    message = await asyncio.to_thread(read) if len(body) > LONG_JSON_BYTES else read()
+    is_long = len(body) > LONG_JSON_BYTES
+    message = await request.front.admission.run_long(read) if is_long else read()
     await _ask(request, "RepositoryModelLoad", message)
     return Reply()
 

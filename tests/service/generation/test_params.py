@@ -20,7 +20,7 @@ NUMBERS: list[
 ] = [  # field, least, greatest, their neighbours outside, the range as the message names it
     ("temperature", 0.0, 100.0, [-1.0, 100.5], "0 to 100"),
     ("top_k", 0, 2**31 - 1, [-2, 2**31], "0 to 2147483647"),
-    ("top_p", 1e-9, 1.0, [0.0, -0.1, 1.001], "above 0, at most 1"),
+    ("top_p", 0.0, 1.0, [-0.1, 1.001], "0 to 1"),
     ("min_p", 0.0, 1.0, [-0.001, 1.001], "0 to 1"),
     ("repetition_penalty", 0.01, 100.0, [0.0, -1.0, 101.0], "0.01 to 100"),
     ("presence_penalty", -2.0, 2.0, [-2.1, 2.1], "-2 to 2"),
@@ -174,8 +174,18 @@ def test_fields_that_contradict_each_other_are_refused() -> None:
     assert refusal_of(min_tokens=6, max_tokens=5) == (
         "min_tokens is 6, expected at most max_tokens, which is 5"
     )
-    assert refusal_of(n=2, temperature=0) == (
-        "n is 2, expected 1 where temperature is 0: all samples would be equal"
+
+
+def test_several_samples_may_be_greedy_as_they_are_equal() -> None:
+    assert make(n=2, temperature=0).is_greedy
+
+
+def test_bad_words_are_texts_that_are_few_and_short() -> None:
+    assert make(bad_words=["a"]).bad_words == ("a",)
+    assert refusal_of(bad_words="a") == "bad_words is 'a', expected a list of strings"
+    assert refusal_of(bad_words=["a"] * 65) == "bad_words has 65 strings, expected at most 64"
+    assert refusal_of(bad_words=[""]) == (
+        "bad_words has a string of 0 characters, expected 1 to 256"
     )
 
 
@@ -266,7 +276,7 @@ def test_other_spellings_of_the_same_are_taken() -> None:
     assert not read({"ignore_eos": "false"}).ignore_eos
 
 
-@pytest.mark.parametrize("name", ["bad_words", "best_of", "", "Temperature", "x" * 1_000])
+@pytest.mark.parametrize("name", ["best_of", "", "Temperature", "x" * 1_000])
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         SamplingParams.from_mapping({name: 1})

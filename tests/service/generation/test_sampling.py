@@ -403,3 +403,24 @@ def test_every_choice_is_one_that_the_definition_allows(
             assert probabilities(expected, state.params, slack=1e-4)[token] > 0
         output.append(token)
     assert state.num_generated == 6
+
+
+@pytest.mark.parametrize("others", [{}, {"top_k": 5}, {"min_p": 0.1}, {"temperature": 3.0}])
+@pytest.mark.parametrize("size", [40, 9_000])
+def test_no_mass_at_all_leaves_the_likeliest_token(size: int, others: dict[str, Any]) -> None:
+    random = np.random.default_rng(size)
+    logits = random.normal(size=(4, size)).astype(np.float32)
+    states = [state_of(top_p=0.0, seed=seed, **others) for seed in range(4)]
+    assert choose(logits, *states).token_ids.tolist() == logits.argmax(axis=1).tolist()
+
+
+def test_bad_words_ban_the_token_that_would_complete_them() -> None:
+    logits = np.zeros((1, 10), np.float32)
+    logits[0, [1, 2, 3]] = 3.0, 2.0, 1.0
+    words = ((1, 1), (3,), (1, 2))
+    state = SamplerState(SamplingParams(temperature=0), np.array([1]), (), bad_words=words)
+    said = [choose_one(logits[0], state) for _ in range(2)]
+    assert said == [1, 0]  # neither 1, nor 2, nor 3 may come behind 1; the prompt does not count
+    fork = state.fork()
+    assert [choose_one(logits[0], each) for each in (state, fork)] == [1, 1]
+    assert [choose_one(logits[0], each) for each in (state, fork)] == [0, 0]

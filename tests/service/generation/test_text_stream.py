@@ -147,3 +147,18 @@ def test_no_more_is_held_back_than_may_become_a_stop_string(text: str, stops: li
         beginnings = [stop[:size] for stop in stops for size in range(len(stop))]
         longest = max(len(start) for start in beginnings if so_far.endswith(start))
         assert sent == so_far[: len(so_far) - longest]
+
+
+def test_a_text_that_includes_its_stop_ends_with_it_however_its_tokens_cut_it() -> None:
+    for pieces in (["one st", "op two"], ["one ", "s", "t", "o", "p", " two"], ["one stop two"]):
+        tokens = [piece.encode() for piece in pieces]
+        stream = TextStream(tokens, ("stop", "never"), includes_stop=True)
+        text = "".join(map(stream.push, range(len(tokens)))) + stream.finish()
+        assert (text, stream.matched_stop) == ("one stop", "stop")
+
+
+def test_special_tokens_are_spelled_where_the_text_has_them() -> None:
+    tokens = [b"a", b"", b"b"]
+    assert "".join(map(TextStream(tokens).push, (0, 1, 2))) == "ab"
+    spelled = TextStream(tokens, special_bytes={1: b"<end>"})
+    assert "".join(map(spelled.push, (0, 1, 2))) == "a<end>b"

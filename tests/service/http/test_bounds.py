@@ -82,7 +82,8 @@ async def test_bodies_are_bounded_by_their_length_and_by_what_comes(served: Serv
     (by_bytes,) = answers(await exchange(port_of(served), started, *chunks))
     for answer in (by_length, by_bytes):
         assert (answer.status, answer.headers["connection"]) == (413, "close")
-        assert answer.json == {"error": f"the body has more than {LIMIT} bytes"}
+        text = f"the body has more than {LIMIT} bytes: see --max-message-bytes"
+        assert answer.json == {"error": text}
 
 
 async def test_a_client_hears_why_though_it_goes_on_sending(served: Served) -> None:
@@ -138,7 +139,7 @@ async def test_json_is_bounded_in_depth(served: Served) -> None:
     answer = await ask(served, "POST", "/api/Classify", deep)
     assert (answer.status, answer.json["error"]) == (
         400,
-        "the body is nested 9 deep, expected at most 8",
+        "the body is nested 9 deep, expected at most 8: see --http-max-json-depth",
     )
 
 

@@ -113,7 +113,7 @@ async def test_what_is_refused_before_the_first_chunk_has_a_status(served: Serve
         (b'{"model": "a", "model": "b"}', "model is given twice, expected once"),
         (b"[" * 10_000, "nested 10000 deep, expected at most 64"),
         (b'{"a": "' + b"[" * 10_000 + b'"}', "a is not known, expected one of"),
-        (b'{"texts": [' + b'"",' * 131_072 + b'""]}', "more than 131072 values"),
+        (b'{"texts": [' + b'"",' * 131_072 + b'""]}', "more than 131072 parts"),
     ],
 )
 async def test_a_body_that_is_no_message_is_refused(served: Served, body: bytes, said: str) -> None:

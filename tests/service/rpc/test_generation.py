@@ -257,7 +257,7 @@ PROMPTS: list[tuple[dict[str, Any], str]] = [
 PARAMS: list[tuple[dict[str, Any], str]] = [
     ({"temperature": -1}, "temperature is -1.0, expected 0 to 100"),
     ({"top_k": 2**31}, "top_k is 2147483648, expected 0 to 2147483647"),
-    ({"top_p": 0.0}, "top_p is 0.0, expected above 0, at most 1"),
+    ({"top_p": -0.5}, "top_p is -0.5, expected 0 to 1"),
     ({"min_p": 1.5}, "min_p is 1.5, expected 0 to 1"),
     ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0, expected 0.01 to 100"),
     ({"presence_penalty": 3.0}, "presence_penalty is 3.0, expected -2 to 2"),
@@ -269,7 +269,6 @@ PARAMS: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": 51}, "logprobs is 51, expected 0 to 50"),
     ({"prompt_logprobs": 21}, "prompt_logprobs is 21, expected 0 to 20"),
     ({"temperature": 1.0, "n": 0}, "n is 0, expected 1 to 64"),
-    ({"n": 2}, "n is 2, expected 1 where temperature is 0: all samples would be equal"),
     ({"seed": 2**63}, "seed is 9223372036854775808, expected 0 to 9223372036854775807"),
     ({"stop": [""]}, "stop has a string of 0 characters, expected 1 to 256"),
     ({"stop_token_ids": [257]}, "stop_token_ids has the token id 257, expected 0 to 256"),

@@ -78,7 +78,7 @@ async def test_beams_have_none_and_several_samples_are_not_greedy() -> None:
 @pytest.mark.parametrize(
     ("sampling", "words"),
     [
-        ({"top_p": 3}, "manifest.json: sampling: top_p is 3, expected above 0, at most 1"),
+        ({"top_p": 3}, "manifest.json: sampling: top_p is 3, expected 0 to 1"),
         ({"top_k": "x"}, "manifest.json: sampling: top_k is 'x', expected a whole number"),
     ],
 )

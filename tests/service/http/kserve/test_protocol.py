@@ -280,7 +280,7 @@ async def test_a_model_with_too_many_parameters_is_refused_before_they_are_read(
     path = "/v2/repository/models/simple/load"
     answer = await post(served, path, {"parameters": parameters})
     assert answer.status == 400
-    assert "more than 4096 values" in answer.json["error"]
+    assert "more than 4096 parts" in answer.json["error"]
 
 
 async def test_a_full_queue_is_503_and_says_when_to_come_back(served: Served) -> None:

@@ -199,11 +199,17 @@ def test_a_request_that_is_wrong_in_its_form_is_refused_by_name(
     assert refusal(content, binary) == text
 
 
-def test_members_of_objects_are_bounded_but_not_colons_of_strings() -> None:
+def test_parts_of_a_request_are_bounded_but_not_what_is_in_its_strings() -> None:
     outputs = ",".join('{"name": "y"}' for _ in range(1_001))
     many = f'{{"inputs": [], "outputs": [{outputs}]}}'.encode()
-    with pytest.raises(InvalidArgument, match="more than 1000 members of objects"):
+    with pytest.raises(InvalidArgument, match="more than 1000 objects and lists"):
         parse_infer(many, len(many), "m", "", max_parts=1_000)
+    rows = json.dumps({"inputs": [{**X, "data": [[1]] * 1_001}]}).encode()
+    with pytest.raises(InvalidArgument, match="more than 1000 objects and lists"):
+        parse_infer(rows, len(rows), "m", "", max_parts=1_000)
+    named = json.dumps({"inputs": [], "parameters": {str(n): "a" for n in range(1_001)}}).encode()
+    with pytest.raises(InvalidArgument, match="more than 2000 texts"):
+        parse_infer(named, len(named), "m", "", max_parts=1_000)
     texts = {**X, "datatype": "BYTES", "data": ['12:30:45 "a": "b"' * 500]}
     few = json.dumps({"inputs": [texts]}).encode()
     assert few.count(b":") > 1_000

@@ -322,7 +322,6 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"max_tokens": "ten"}, "max_tokens", "max_tokens is a text, expected a whole number or null"),
     ({"logprobs": 21}, "logprobs", "logprobs is 21, expected 0 to 20"),
     ({"temperature": -1}, "temperature", "temperature is -1.0, expected 0 to 100"),
-    ({"n": 2}, "n", "n is 2, expected 1 where temperature is 0"),
     ({"logit_bias": {"a": 1}}, "logit_bias", "logit_bias has the key 'a', expected a token id"),
     (
         {"logit_bias": {"257": 1}},

@@ -1,0 +1,144 @@
+"""Sends bodies to a server process, and watches meanwhile how long others wait and what it takes.
+
+Others are a call that the event loop answers, and one that a model does. Memory is the peak of the
+process above what it had, as Linux counts it.
+"""
+
+import json
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.e2e.server import ServerProcess
+from tests.fakes.chats import TOOLS
+from tests.hostile.bodies import Description, Hole
+
+LOOP_PATH = "/v2"
+CALL_PATH, CALL = "/models/spam/classify", json.dumps({"input": "free prize"}).encode()
+PAUSE_S = 0.005  # between two calls of a watcher
+TIMEOUT_S = 180.0
+MEMORY_FROM_BYTES = 500_000  # of a body: that of a smaller one is lost among everything else
+MODELS = ("minilm", "spam", "gpt")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one body did."""
+
+    path: str
+    hole: Hole
+    num_bytes: int
+    status: int  # 0: none in time
+    answer: str
+    took_s: float
+    waited_s: float  # longest, of the call that the event loop answers
+    grown_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of memory for one of the body; 0 where it is too small to tell."""
+        return self.grown_bytes / self.num_bytes if self.num_bytes >= MEMORY_FROM_BYTES else 0.0
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Asks again and again on a thread, and keeps how long each answer took."""
+
+    address: str
+    method: str
+    path: str
+    body: bytes | None = None
+    latencies_s: list[float] = field(default_factory=list)
+    _began_s: float = 0.0
+    _is_over: bool = False
+
+    def run(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        connection = HTTPConnection(host, int(port), timeout=TIMEOUT_S)
+        while not self._is_over:
+            self._began_s = time.monotonic()
+            connection.request(self.method, self.path, self.body)
+            connection.getresponse().read()
+            self.latencies_s.append(time.monotonic() - self._began_s)
+            time.sleep(PAUSE_S)
+        connection.close()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_over = True
+            thread.join(TIMEOUT_S)
+
+
+def write_repository(models: Path, folder: Path) -> None:
+    """The default models, the generative one with a chat template."""
+    for name in MODELS:
+        shutil.copytree(models / name, folder / name)
+    (folder / "gpt" / "1" / "chat_template.jinja").write_text(TOOLS)
+
+
+class Target:
+    """A server under fire."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.address = server.http_address
+        self._proc = Path(f"/proc/{server.process.pid}")
+        self.loop = Watcher(self.address, "GET", LOOP_PATH)
+        self.call = Watcher(self.address, "POST", CALL_PATH, CALL)
+
+    def description(self) -> Description:
+        host, _, port = self.address.rpartition(":")
+        connection = HTTPConnection(host, int(port), timeout=TIMEOUT_S)
+        connection.request("GET", "/openapi.json")
+        return Description(json.load(connection.getresponse()))
+
+    def send(self, path: str, hole: Hole, num_bytes: int) -> Outcome:
+        """Send one body while the watchers ask."""
+        body = hole.body(num_bytes)
+        (self._proc / "clear_refs").write_text("5")  # the peak becomes what there is now
+        before = self._memory("VmRSS")
+        first = len(self.loop.latencies_s)
+        started_s = time.monotonic()
+        status, answer = _post(self.address, path, body)
+        took_s = time.monotonic() - started_s
+        count = len(self.loop.latencies_s)
+        while len(self.loop.latencies_s) < count + 2:  # one that began after it
+            time.sleep(PAUSE_S)
+        waited_s = max(self.loop.latencies_s[first:])
+        grown = max(0, self._memory("VmHWM") - before)
+        return Outcome(path, hole, len(body), status, answer, took_s, waited_s, grown)
+
+    def _memory(self, name: str) -> int:
+        """Bytes, by the kernel's name of them."""
+        for line in (self._proc / "status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(f"the kernel has no {name}")
+
+
+def _post(address: str, path: str, body: bytes) -> tuple[int, str]:
+    host, _, port = address.rpartition(":")
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
+    try:
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
+            with suppress(BrokenPipeError, ConnectionResetError):  # answered before it was whole
+                connection.sendall(head.encode() + body)
+            answer = bytearray()
+            while piece := connection.recv(2**16):
+                answer += piece[: max(0, 2**12 - len(answer))]
+    except OSError:
+        return 0, ""
+    status = answer.split(b" ", 2)[1:2]
+    text = bytes(answer).partition(b"\r\n\r\n")[2][:300].decode(errors="replace")
+    return (int(status[0]) if status else 0), text
