@@ -46,7 +46,7 @@ SCORE_FUNCTIONS: Mapping[str, tuple[ScoreFunction, ...]] = {
 SparseRows = Literal["", "token", "text"]
 FORMAT = 1
 _WHOLE_NUMBERS = (
-    *("max_tokens", "pad_token_id", "embedding_size", "num_layers", "num_heads"),
+    *("max_tokens", "pad_token_id", "vocab_size", "embedding_size", "num_layers", "num_heads"),
     *("mask_token_id", "max_source_tokens", "decoder_start_token_id"),
     *("sparse_size", "token_vector_size"),
 )
@@ -131,6 +131,8 @@ class Manifest:
     precision: Precision
     max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
+    # Rows of the network's table, where the tokenizer has more tokens; 0 where each has its row.
+    vocab_size: int = 0
     labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
     pair_template: str = ""  # what a query and a document are put into, to be read as one text
     score_function: ScoreFunction = ""  # of SCORE_FUNCTIONS; see `scores_by`
