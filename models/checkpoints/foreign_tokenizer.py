@@ -180,13 +180,7 @@ def _as_it_is(folder: Path, settings: TokenizerSettings) -> Tokenizer:
 def _built(folder: Path, settings: TokenizerSettings, rules: TokenizerClass) -> Tokenizer:
     """The tokenizer by the rules of its class."""
     path = folder / TOKENIZER_FILE
-    named: dict[str, Token] = {}
-    for role in dict.fromkeys((*rules.special, *settings.special)):
-        default = rules.special.get(role)
-        token = settings.special.get(role, default) if role in settings.special else default
-        if token is not None:
-            is_worded = isinstance(default, AddedToken) and isinstance(token, str)
-            named[role] = AddedToken(token, lstrip=default.lstrip) if is_worded else token  # type: ignore[union-attr]
+    named = _roles(settings, rules)
     special = {role: str_of(token) for role, token in named.items()}
     _check_roles(folder, rules, special)
     of_file = read_tokenizer(path) if path.is_file() else None
@@ -208,6 +202,23 @@ def _built(folder: Path, settings: TokenizerSettings, rules: TokenizerClass) -> 
             [AddedToken(each, special=True) for each in dict.fromkeys(special.values())]
         )
     return tokenizer
+
+
+def _roles(settings: TokenizerSettings, rules: TokenizerClass) -> dict[str, Token]:
+    """The special tokens by role: those of the settings, else the class's own.
+
+    Where the class's own has flags, as a mask that takes the space before it, one that the settings
+    merely spell has them too.
+    """
+    named: dict[str, Token] = {}
+    for role in dict.fromkeys((*rules.special, *settings.special)):
+        default = rules.special.get(role)
+        token = settings.special.get(role, default)
+        if isinstance(default, AddedToken) and isinstance(token, str):
+            token = AddedToken(token, lstrip=default.lstrip, special=default.special)
+        if token is not None:
+            named[role] = token
+    return named
 
 
 def _in_order(named: Mapping[str, Token]) -> dict[str, Token]:
@@ -257,10 +268,10 @@ def _vocabulary(path: Path) -> Vocabulary:
         pieces = model["vocab"]
         if isinstance(pieces, list):
             pieces = [(str(piece), float(score)) for piece, score in pieces]
-        merges = [
-            tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge)
-            for merge in model.get("merges") or []
-        ]
+        merges = []
+        for merge in model.get("merges") or []:
+            first, second = merge.split(" ") if isinstance(merge, str) else merge
+            merges.append((str(first), str(second)))
         return Vocabulary(pieces, merges, _charsmap(values.get("normalizer")))
 
 

@@ -85,7 +85,9 @@ def _is_listed(folder: Path) -> bool:
 def lowered(tokenizer: Tokenizer, settings: SettingsOfTexts) -> Tokenizer:
     """The tokenizer, which lowers the case first where the settings say so."""
     own = tokenizer.normalizer
-    steps = [] if own is None else list(own) if isinstance(own, Sequence) else [own]
+    steps: list[Any] = [] if own is None else [own]
+    if isinstance(own, Sequence):
+        steps = [own[place] for place in range(len(own))]
     if settings.is_lowered and not any(isinstance(step, Lowercase) for step in steps):
         tokenizer.normalizer = Sequence([Lowercase(), *steps])
     return tokenizer

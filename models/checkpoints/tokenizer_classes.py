@@ -14,6 +14,7 @@ from tokenizers.models import BPE, Unigram, WordPiece
 from tokenizers.processors import RobertaProcessing, TemplateProcessing
 
 from models.checkpoints.tokenizer_settings import TokenizerSettings
+from models.errors import CheckpointError, shown
 
 SPACE = "\u2581"  # as SentencePiece spells it
 TYPES = "token_type_ids"
@@ -56,7 +57,7 @@ def _bert(words: Vocabulary, settings: TokenizerSettings, special: Special) -> T
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
-        strip_accents=settings.flag("strip_accents", None),
+        strip_accents=settings.choice("strip_accents"),
         lowercase=settings.flag("do_lower_case", True),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -75,7 +76,7 @@ def _byte_pairs(words: Vocabulary, settings: TokenizerSettings, _: Special) -> T
 def _qwen(words: Vocabulary, settings: TokenizerSettings, _: Special) -> Tokenizer:
     tokenizer = Tokenizer(_bpe(words, fuse_unk=False))
     tokenizer.normalizer = normalizers.NFC()
-    starts = bool(settings.flag("add_prefix_space", None))
+    starts = bool(settings.choice("add_prefix_space"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(QWEN_PATTERN), behavior="isolated"),
@@ -89,7 +90,7 @@ def _qwen(words: Vocabulary, settings: TokenizerSettings, _: Special) -> Tokeniz
 def _llama(words: Vocabulary, settings: TokenizerSettings, _: Special) -> Tokenizer:
     model = BPE(words.pieces, words.merges, fuse_unk=True, byte_fallback=True)
     tokenizer = Tokenizer(model)
-    stated = settings.flag("add_prefix_space", None)
+    stated = settings.choice("add_prefix_space")
     starts = True if stated is None else stated
     scheme = "never" if not starts else "always" if settings.flag("legacy", False) else "first"
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False)
@@ -195,8 +196,16 @@ def _t5(words: Vocabulary, _: TokenizerSettings, __: Special) -> Tokenizer:
 
 
 def _template(tokenizer: Tokenizer, single: str, pair: str, special: list[str]) -> Any:  # noqa: ANN401
-    ids = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys(special)]
+    ids = [_numbered(tokenizer, token) for token in dict.fromkeys(special)]
     return TemplateProcessing(single=single.split("\n"), pair=pair.split("\n"), special_tokens=ids)
+
+
+def _numbered(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
+    """A token and its id; raises `CheckpointError` for one that the vocabulary lacks."""
+    token_id = tokenizer.token_to_id(token)
+    if token_id is None:
+        raise CheckpointError(f"the vocabulary lacks {shown(token)}, which is put around texts")
+    return token, token_id
 
 
 def _around_bert(tokenizer: Tokenizer, special: Special, _: TokenizerSettings) -> Any:  # noqa: ANN401
@@ -208,8 +217,8 @@ def _around_bert(tokenizer: Tokenizer, special: Special, _: TokenizerSettings) -
 def _around_albert(tokenizer: Tokenizer, special: Special, _: TokenizerSettings) -> Any:  # noqa: ANN401
     """The class writes these two spellings, and the ids of what the settings name."""
     ids = [
-        ("[CLS]", tokenizer.token_to_id(special["cls_token"])),
-        ("[SEP]", tokenizer.token_to_id(special["sep_token"])),
+        ("[CLS]", _numbered(tokenizer, special["cls_token"])[1]),
+        ("[SEP]", _numbered(tokenizer, special["sep_token"])[1]),
     ]
     single = ["[CLS]:0", "$A:0", "[SEP]:0"]
     pair = [*single, "$B:1", "[SEP]:1"]
@@ -223,25 +232,21 @@ def _around_pieces(tokenizer: Tokenizer, special: Special, _: TokenizerSettings)
 
 
 def _around_t5(tokenizer: Tokenizer, special: Special, _: TokenizerSettings) -> Any:  # noqa: ANN401
-    ids = [("</s>", tokenizer.token_to_id(special["eos_token"]))]
+    ids = [("</s>", _numbered(tokenizer, special["eos_token"])[1])]
     return TemplateProcessing(
         single=["$A", "</s>"], pair=["$A", "</s>", "$B", "</s>"], special_tokens=ids
     )
 
 
 def _around_roberta(tokenizer: Tokenizer, special: Special, settings: TokenizerSettings) -> Any:  # noqa: ANN401
-    sep, cls = (
-        (special[role], tokenizer.token_to_id(special[role])) for role in ("sep_token", "cls_token")
-    )
+    sep, cls = (_numbered(tokenizer, special[role]) for role in ("sep_token", "cls_token"))
     trims = settings.flag("trim_offsets", True)
     starts = settings.flag("add_prefix_space", False)
     return RobertaProcessing(sep, cls, trim_offsets=trims, add_prefix_space=starts)
 
 
 def _around_mpnet(tokenizer: Tokenizer, special: Special, _: TokenizerSettings) -> Any:  # noqa: ANN401
-    sep, cls = (
-        (special[role], tokenizer.token_to_id(special[role])) for role in ("sep_token", "cls_token")
-    )
+    sep, cls = (_numbered(tokenizer, special[role]) for role in ("sep_token", "cls_token"))
     return RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=False)
 
 

@@ -57,7 +57,7 @@ class TokenizerSettings:
                     added |= _tokens_of_file(folder / TOKENIZER_FILE)
             by_text = {token.content: token for token in added.values()}
             special = dict(_special_tokens(values, by_text, path))
-            further = values.get(FURTHER)
+            further = values.get(FURTHER, values.get(OLDER_FURTHER))
             if further is not None and not isinstance(further, list | dict):
                 raise CheckpointError(f"{path}: {FURTHER} is {shown(further)}, but must be a list")
             own = values.get("model_specific_special_tokens") or {}
@@ -68,10 +68,15 @@ class TokenizerSettings:
             tokens = None if further is None else tuple(_token(each, path) for each in further)
         return cls(path, values, special, tokens, dict(sorted(added.items())))
 
-    def flag(self, name: str, default: bool | None) -> bool | None:
-        """A setting that is true or false, or null where `default` is. Raises `CheckpointError`."""
-        value = self.values.get(name, default)
-        if not isinstance(value, bool) and not (value is None and default is None):
+    def flag(self, name: str, default: bool) -> bool:
+        """A setting that is true or false. Raises `CheckpointError`."""
+        value = self.choice(name)
+        return value if name in self.values and value is not None else default
+
+    def choice(self, name: str) -> bool | None:
+        """A setting that is true, false or null, as it is when absent. Raises `CheckpointError`."""
+        value = self.values.get(name)
+        if not isinstance(value, bool | None):
             raise CheckpointError(
                 f"{self.path}: {name} is {shown(value)}, but must be true or false"
             )
@@ -126,9 +131,7 @@ def _special_tokens_map(folder: Path, values: Mapping[str, Any]) -> dict[str, An
             tokens = [_special(each, path) for each in stated]
             older = list(values.get(FURTHER) or []) if key == FURTHER else []
             known = {str_of(_token(each, path)) for each in older}
-            new = [each for each in tokens if str_of(each) not in known]
-            if key == FURTHER or not values.get(FURTHER):
-                replaced[FURTHER] = older + new
+            replaced[key] = older + [each for each in tokens if str_of(each) not in known]
         elif stated is None or isinstance(stated, str | dict):
             replaced[key] = _special(stated, path) if isinstance(stated, dict) else stated
         else:

@@ -131,8 +131,6 @@ class Manifest:
     precision: Precision
     max_tokens: int  # longest row, special tokens included; generating: prompt and output
     pad_token_id: int
-    # Rows of the network's table, where the tokenizer has more tokens; 0 where each has its row.
-    vocab_size: int = 0
     labels: tuple[str, ...] = ()  # in the order of the logits; empty for embedders
     pair_template: str = ""  # what a query and a document are put into, to be read as one text
     score_function: ScoreFunction = ""  # of SCORE_FUNCTIONS; see `scores_by`
@@ -170,6 +168,8 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)  # of what exported it
     variants: tuple[Variant, ...] = ()  # in the order in which they are to be preferred
     left_out: dict[str, str] = field(default_factory=dict)  # by `Variant.kind`: why it is not there
+    # Rows of the network's table, where the tokenizer has more tokens; 0 where each has its row.
+    vocab_size: int = 0
 
     def __post_init__(self) -> None:
         _check_choice("task", self.task, TaskName)

@@ -519,8 +519,8 @@ def check_rows(
     largest = int(ids.max(initial=-1))
     if largest >= num_rows:
         raise InvalidArgument(
-            f"{name} has the token {spell(largest)!r} (id {largest}), which the tokenizer knows and "
-            f"the model does not: its table of tokens has {num_rows} rows; leave the token out",
+            f"{name} has the token {spell(largest)!r} (id {largest}), which the tokenizer knows "
+            f"and the model does not: its table of tokens has {num_rows} rows; leave it out",
             field,
         )
 
