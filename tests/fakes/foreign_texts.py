@@ -1,7 +1,8 @@
 """Texts with all that tokenizers treat apart, and vocabularies for their classes.
 
 Accents, Chinese characters, emoji, tokens that are added, spaces and long words; each vocabulary
-has the special tokens of its class in the places that the class expects.
+has the special tokens of its class in the places that the class expects. No text has two readings
+that are equally likely: the last digit of a score, which a file changes, would choose.
 """
 
 import random
@@ -24,7 +25,7 @@ _PARTS = (
         "\U0001f44d\U0001f3fd",
     ),
     *("  two  spaces ", "\ttab", "line\nend\r\n", "\u00a0", "\u200b", " ", "trailing "),
-    *("``quoted''", "don't stop", "1,234.50", "a-b_c/d", "x" * 120, "I'LL we'Ve", "!!!"),
+    *("``quoted''", "don't stop", "1,234.50", "a-b_c/d", "qz" * 60, "I'LL we'Ve", "!?"),
     *("[MASK]", "<mask>", " <mask> ", "[MASK]ed", "<s>", "</s>", "[SEP]", "<|endoftext|>", "<pad>"),
     *(*ADDED, "newword", "aNewWordb", " [E1]x[/E1] ", "\u00e9lan", "[e1]", "the cat sat"),
     *(
