@@ -75,7 +75,7 @@ ROOMS = {
     "models/data": Room("errors json_files remarks"),
     "models/data/generated": Room("errors data"),
     "models/networks": Room("errors choices data"),
-    "models/checkpoints": Room("errors choices json_files writing data networks"),
+    "models/checkpoints": Room("errors choices json_files remarks writing data networks"),
     "models/training": Room("errors settings writing data"),
     "models/recipes": Room(
         "errors choices settings data data/generated networks checkpoints training"

@@ -24,7 +24,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
-from models.checkpoints.embedder_use import EmbedderUse
+from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
@@ -159,6 +159,8 @@ def load_checkpoint(
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
     if kind.has_tokenizer and pretrained.tokenizer is None:
         tokenizer = load_foreign_tokenizer(pretrained.folder)
+    if task != "embedding":
+        check_no_prompt(folder)
     sampling: dict[str, float] = {}
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are

@@ -76,6 +76,20 @@ class EmbedderUse:
         return self.cut_to(below)
 
 
+def check_no_prompt(folder: Path) -> None:
+    """Raise `CheckpointError` where a folder that is no embedder's puts a prompt before texts."""
+    path = folder / USE_FILE
+    with fields_of(path, read_object(path, optional=True)) as values:
+        check_keys(path, values)
+        name = values.get("default_prompt_name")
+        prompts = values.get("prompts") or {}
+        if name and prompts.get(name):
+            raise CheckpointError(
+                f"{path}: default_prompt_name is {shown(name)}, but only embedders have prompts: "
+                "set it to null, and let clients put the prompt before their texts"
+            )
+
+
 def parse_dimensions(text: str, width: int) -> tuple[int, ...]:
     """Widths with commas between them, as a flag has them. Raises `SettingError`."""
     parts = [part.strip() for part in text.split(",")]

@@ -21,7 +21,7 @@ from models.checkpoints.vector_maps import (
     Step,
     check_normalize,
 )
-from models.errors import CheckpointError, shown
+from models.errors import CheckpointError, SettingError, shown
 from models.json_files import fields_of, read_json, read_object
 from models.networks.pooling import TOGETHER
 
@@ -101,10 +101,15 @@ def _steps(path: Path) -> list[Step]:
     modules = read_json(path)
     if not isinstance(modules, list):
         raise CheckpointError(f"{path} must hold a list of modules")
-    steps = []
-    for module in modules:
+    steps: list[Step] = []
+    names: set[str] = set()
+    for number, module in enumerate(modules):
         with fields_of(path, module) as values:
             check_keys(path, values)
+            own = str(values.get("name", number))
+            if own in names:  # there the later step takes the place of the earlier
+                raise SettingError("name", own, "another for each module")
+            names.add(own)
             name = str(values["type"]).rpartition(".")[2]
             steps.append((name, path.parent / str(values["path"])))
     return steps

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from models.checkpoints.llama import ELSEWHERE
 from models.errors import CheckpointError, shown
 from models.remarks import remark
 
@@ -180,14 +179,16 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             *("model_args", "model_kwargs", "config_args", "config_kwargs"),
         ),
         **_refused(
-            "",
+            "no network that writes texts is an embedder here",
             ("feature-extraction", "sequence-classification", "fill-mask", None),
             "transformer_task",
         ),
         **_refused(
-            "only a text to the network as it is", (_TEXT, _MASKED, None), "modality_config"
+            "texts are not written as messages of a chat", (_TEXT, _MASKED, None), "modality_config"
         ),
-        **_refused("", ("token_embeddings", "scores", None), "module_output_name"),
+        **_refused(
+            "vectors of a network's own", ("token_embeddings", "scores", None), "module_output_name"
+        ),
         **_refused(
             "of networks with a vector per token",
             (None,),
@@ -234,7 +235,8 @@ def check_keys(path: Path, values: Mapping[str, Any]) -> None:
             most = " or ".join(map(repr, key.allowed))
             why = f" ({key.why})" if key.why else ""
             raise CheckpointError(
-                f"{path}: {field} is {shown(value)}, but only {most} is supported{why}: {ELSEWHERE}"
+                f"{path}: {field} is {shown(value)}, but only {most} is supported{why}; take it "
+                "out of the file to import the folder without it"
             )
     if unknown:
         remark(
@@ -249,7 +251,7 @@ def check_loading(path: Path, field: str, values: Mapping[str, Any]) -> None:
     if unknown:
         raise CheckpointError(
             f"{path}: {field} has {shown(unknown[0])}, which may change what the network computes: "
-            f"write it into config.json, or {ELSEWHERE}"
+            "write it into config.json, which is read, and take it out of this file"
         )
 
 

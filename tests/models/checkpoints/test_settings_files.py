@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from models.checkpoints.embedder_use import check_no_prompt
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.huggingface import max_tokens_of
+from models.checkpoints.sentence_transformers import EmbedderFolder
 from models.checkpoints.setting_keys import KEYS, TEXT_SETTINGS, table_of_keys
 from models.checkpoints.settings_files import SettingsOfTexts
 from models.checkpoints.tokenizer_settings import TokenizerSettings
@@ -109,6 +111,26 @@ def test_settings_that_are_not_read_are_refused_by_name(
     folder = write(tmp_path, {BERT: values}, {}, listed=True)
     with pytest.raises(CheckpointError, match=message):
         load_foreign_tokenizer(folder)
+
+
+def test_a_prompt_of_what_is_no_embedder_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "config_sentence_transformers.json"
+    prompts = {"query": "find: ", "none": ""}
+    for name, is_refused in ((None, False), ("none", False), ("query", True)):
+        path.write_text(json.dumps({"prompts": prompts, "default_prompt_name": name}))
+        if is_refused:
+            with pytest.raises(CheckpointError, match="default_prompt_name is 'query', but only"):
+                check_no_prompt(tmp_path)
+        else:
+            check_no_prompt(tmp_path)
+
+
+def test_two_modules_of_one_name_are_refused(tmp_path: Path) -> None:
+    """There the later step takes the place of the earlier."""
+    steps = [{"name": "0", "path": "", "type": "Transformer"} for _ in range(2)]
+    (tmp_path / "modules.json").write_text(json.dumps(steps))
+    with pytest.raises(CheckpointError, match="name is '0', but must be another for each module"):
+        EmbedderFolder.read(tmp_path)
 
 
 def test_every_refused_key_is_refused_and_its_allowed_values_are_not(tmp_path: Path) -> None:
