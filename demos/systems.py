@@ -78,7 +78,7 @@ DEMOS: dict[str, Demo] = {
         (
             EVERYDAY,
             trained(
-                f"pretrain bert {EVERYDAY_CORPUS} --batch-size 32 --masked-fraction 0.25 "
+                f"pretrain bert {EVERYDAY_CORPUS} --batch-size 32 --steps 8000 "
                 "--learning-rate 4e-3",
                 "bert",
                 "--steps 4 --batch-size 4",
@@ -100,7 +100,7 @@ DEMOS: dict[str, Demo] = {
             "'The nurse said that [MASK] was tired.' --candidate he --candidate she",
             "classify bert-spam 'WINNER!! claim your free prize now'",
         ),
-        cost_s=310,
+        cost_s=470,
     ),
     "entities": Demo(
         "BERT for token classification",

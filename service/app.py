@@ -1,6 +1,7 @@
 """The composition root: builds every part once, by hand, and owns the lifecycle.
 
-start    listen (NOT_SERVING), load models one by one, then SERVING
+start    open the metrics port, load models one by one, then open the others and be SERVING;
+         under `--open-ports start` those are open, and NOT_SERVING, while models are loaded
 stop     NOT_SERVING at once, and serve on for `drain_delay_s`; close the ports and tell
          clients to connect elsewhere (GOAWAY); answer what was accepted, within a bound;
          end the engines. A second signal skips the waiting
@@ -12,7 +13,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -25,7 +25,9 @@ from service import __version__
 from service.api.admission import Admission
 from service.api.calls import CallObserver, Calls
 from service.api.operations import Operations, server_operations
+from service.descriptors import settings_within_files
 from service.errors import SettingError
+from service.observe.heartbeat import Heartbeat
 from service.observe.live import live_numbers
 from service.observe.logs import RequestLog
 from service.observe.metrics import Metrics
@@ -35,7 +37,7 @@ from service.observe.watchdog import Watchdog
 from service.open_ports import Ports, log_open_ports
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
-from service.rpc.health import LIVENESS
+from service.rpc.health import LIVENESS, READINESS
 from service.rpc.ports import check_port
 from service.rpc.server import RpcServer
 from service.runtime.background import in_thread
@@ -55,7 +57,6 @@ SWITCH_INTERVAL_S = 0.0005
 COLLECT_EVERY = 10_000
 DEFAULT_OPENERS = Openers()
 MIN_CLOSE_S = 1.0  # for running batches to end, where draining took all its time
-FILES_OF_OUR_OWN = 512  # models, shared memory, scrapes, and what libraries open
 EXIT_LIMIT_S = 2.0  # from the end of `serve` to that of the process
 
 
@@ -83,13 +84,15 @@ class App:
         self.admin_port = self._rpc.admin_port
         host, port = settings.metrics_host, settings.metrics_port
         check_port(host, port, "metrics", ("--metrics-host", "--metrics-port"))
-        self._metrics_server = self._metrics.serve(host, port)
+        self._heartbeat = Heartbeat(time.monotonic())
+        self._is_open = False
+        self._metrics_server = self._metrics.serve(host, port, self)
         self.metrics_port = self._metrics_server.server_port
         self._health.reason_of = self._reason_of
         self._watchdog = Watchdog(self.repository.engaged, self._tell_live, settings.max_run_s)
         self.repository.on_device_lost = self._watchdog.device_lost
         self._count_for_metrics()
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._hurrying = asyncio.Event()
 
     def _http_server(self, operations: Operations, calls: Calls) -> "HttpServer":
@@ -100,7 +103,15 @@ class App:
     @property
     def is_ready(self) -> bool:
         """Whether the server says that it is ready."""
-        return self.repository.readiness.is_ready and not self._admission.is_leaving
+        is_leaving = self._admission.is_leaving
+        return self._is_open and self.repository.readiness.is_ready and not is_leaving
+
+    @property
+    def unready_reason(self) -> str:
+        """Why the server is not ready, for callers without a token."""
+        if not self.repository.readiness.is_loading and not self._is_open:
+            return "the ports are being opened"
+        return self._reason_of(READINESS)
 
     def metrics_page(self) -> bytes:
         """All metrics, as Prometheus reads them."""
@@ -121,27 +132,56 @@ class App:
 
     @property
     def is_live(self) -> bool:
-        """Whether the server says that it lives."""
-        return self._admission.is_live
+        """Whether the server says that it lives: its runs end, and its event loop goes on."""
+        return self._admission.is_live and not self._stands_still
+
+    @property
+    def lifeless_reason(self) -> str:
+        """Why the server does not live."""
+        if self._stands_still:
+            limit_s = self._settings.max_loop_gap_s
+            return f"the event loop stands still for more than {limit_s:g} s (--max-loop-gap-s)"
+        return self._reason_of(LIVENESS)
+
+    @property
+    def _stands_still(self) -> bool:
+        limit_s = self._settings.max_loop_gap_s
+        return limit_s > 0 and self._heartbeat.gap_s(time.monotonic()) > limit_s
 
     async def start(self) -> None:
-        ports = Ports(self.grpc_port, self.metrics_port, self.http_port, self.admin_port)
-        log_open_ports(self._settings, ports)
-        await self._rpc.start()
-        if self._http is not None:
-            await self._http.start()
-        self._watching = asyncio.create_task(self._watchdog.watch())
+        """Return once every model is loaded or has failed, and the ports are open."""
+        settings = self._settings
+        self._watching = [
+            asyncio.create_task(self._heartbeat.keep()),
+            asyncio.create_task(self._watchdog.watch()),
+        ]
+        metrics = join_address(settings.metrics_host, self.metrics_port)
+        logger.info("metrics are open on %s", metrics)
+        if settings.open_ports == "start":
+            await self._open()
         if self._settings.device == "auto":
             obstacle = await in_thread(cuda_obstacle)
             device = f"cpu, as CUDA cannot be used: {obstacle}" if obstacle else "cuda"
             logger.info("--device auto: models run on %s", device)
         await self.repository.load_all(self._tell_health)
         self._health.set_overall(is_serving=self.repository.readiness.is_ready)
+        if not self._is_open:
+            await self._open()
+
+    async def _open(self) -> None:
+        """Open the ports for requests, and say who may call them."""
+        ports = Ports(self.grpc_port, self.metrics_port, self.http_port, self.admin_port)
+        log_open_ports(self._settings, ports)
+        await self._rpc.start()
+        if self._http is not None:
+            await self._http.start()
+        self._is_open = True
 
     def _count_for_metrics(self) -> None:
         numbers, admission, repository = self._metrics.server, self._admission, self.repository
         numbers.is_ready = lambda: self.is_ready
         numbers.is_live = lambda: self.is_live
+        numbers.loop_gap_s = lambda: self._heartbeat.longest_gap_s(time.monotonic())
         numbers.num_calls = lambda: {
             "grpc": self._rpc.num_calls,
             **({} if self._http is None else {"http": self._http.front.num_calls}),
@@ -208,9 +248,9 @@ class App:
         await asyncio.to_thread(self._tracing.close, MIN_CLOSE_S)
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close, MIN_CLOSE_S)
-        if self._watching is not None:
-            self._watching.cancel()
         await asyncio.to_thread(self._metrics_server.stop)
+        for task in self._watching:
+            task.cancel()
 
     def hurry(self) -> None:
         """Wait for nothing more, now and later."""
@@ -249,15 +289,15 @@ async def serve(
     on_ready: Callable[[App], Awaitable[None]],
     openers: Openers = DEFAULT_OPENERS,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain. `on_ready` is called once models are loaded."""
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain. `on_ready` is called once it is ready."""
     started_s = time.monotonic()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):  # first of all: loading takes its time
+    numbers = _stopping_signals()
+    for number in numbers:  # first of all: loading takes its time
         loop.add_signal_handler(number, stopping.set)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    num_ports = 2 if settings.http_port >= 0 else 1
-    _allow_files(num_ports * settings.max_connections + FILES_OF_OUR_OWN)
+    settings = settings_within_files(settings)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the processors are ORT's
     load_onnxruntime()
     gc.freeze()  # what was imported stays
@@ -280,24 +320,23 @@ async def serve(
             trying.cancel()
         logger.info("stopping")
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.add_signal_handler(number, app.hurry)
         starting.cancel()
         await app.stop()
         _end_soon()
 
 
-def _allow_files(count: int) -> None:
-    """Each connection takes a descriptor, and 1,024 in all is a usual limit that may be raised."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    if soft != unlimited and soft < count:
-        allowed = count if hard == unlimited else min(count, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < count:
-            logger.warning(
-                "this process may open %d files, fewer than --max-connections needs", allowed
-            )
+def _stopping_signals() -> list[signal.Signals]:
+    """The signals that drain: SIGHUP too, unless the process was started to outlive its terminal.
+
+    A closed terminal and some supervisors send it. Nothing is left to be read again: certificates
+    and tokens are when they change, and models under `--model-control-mode poll`.
+    """
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+        numbers.append(signal.SIGHUP)
+    return numbers
 
 
 def _end_soon() -> None:

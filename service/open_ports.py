@@ -41,7 +41,6 @@ def log_open_ports(settings: Settings, ports: Ports) -> None:
     if ports.admin is not None:
         address = join_address(settings.admin_host, ports.admin)
         logger.info("administration is open on %s: %s", address, protection)
-    logger.info("metrics are open on %s", join_address(settings.metrics_host, ports.metrics))
     if settings.otlp_endpoint:
         logger.info(
             "traces go to %s: %g %% of the requests whose caller does not decide",

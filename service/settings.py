@@ -128,6 +128,13 @@ class Settings:
     metrics_port: int = _network(
         8002, "Port of /metrics; 0 picks a free one. 8002 is Triton's default.", 0, 65535
     )
+    open_ports: str = _network(
+        "loaded",
+        "When the gRPC, HTTP and administration ports open: loaded, once the models of the start "
+        "are loaded or have failed, so that plain clients go elsewhere; start, at once. The "
+        "metrics port opens at once and answers probes.",
+        choices=("loaded", "start"),
+    )
     admin_host: str = _network("127.0.0.1", "Address of the administration port.")
     admin_port: int = _network(
         -1,
@@ -292,10 +299,11 @@ class Settings:
         1,
     )
     default_max_tokens: int = _generation(
-        128,
+        0,
         "Output tokens of a request that does not set max_tokens, as far as they fit the context; "
-        "a model with a default of its own has that.",
-        1,
+        "a model with a default of its own has that. 0: what fits for OpenAI's chats, and for "
+        "completions of models that chat; 128 for other requests.",
+        0,
     )
     sampling_defaults: str = _generation(
         "model",
@@ -492,6 +500,12 @@ class Settings:
     max_run_s: float = _stopping(
         120.0,
         "Seconds after which a run that has not ended turns liveness off; 0 means no limit.",
+        0,
+    )
+    max_loop_gap_s: float = _stopping(
+        60.0,
+        "Seconds after which an event loop that stands still turns off the liveness that the "
+        "metrics port tells; 0 means no limit.",
         0,
     )
     drain_delay_s: float = _stopping(

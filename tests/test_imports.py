@@ -34,7 +34,7 @@ ROOMS = {
     "service/runtime": Room("errors contract"),
     "service/observe": Room(
         "errors records settings",
-        "live logs metrics observers server statistics telemetry trace_files watchdog",
+        "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
     ),
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"
@@ -65,7 +65,10 @@ ROOMS = {
     # No front knows of another.
     "service/http": Room("errors records contract settings serving repository api", "server"),
     "service/open_ports": Room("settings"),
-    "service/app": Room("errors settings runtime observe repository api rpc http open_ports"),
+    "service/descriptors": Room("errors settings"),
+    "service/app": Room(
+        "errors settings runtime observe repository api rpc http open_ports descriptors"
+    ),
     "models/errors": Room(),
     "models/choices": Room(),
     "models/remarks": Room(),

@@ -209,6 +209,13 @@ OPERATORS = Dashboard(
                 "Since the start of the process. A sawtooth shows restarts: AttendantRestarts.",
             ),
             Panel(
+                "Event loop stands still",
+                "s",
+                by_instance(server("attendant_event_loop_gap_seconds")),
+                "Longest time of the last minutes for which no call was answered: "
+                "AttendantLoopStandsStill.",
+            ),
+            Panel(
                 "Calls in flight",
                 "none",
                 by("instance protocol", server("attendant_calls_in_flight")),

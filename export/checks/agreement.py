@@ -3,7 +3,8 @@
 Outputs may change while every answer stays, and an answer may change with tiny changes of outputs.
 So the answers of clients are compared here: a text's label, its entities, the answer to a
 question, the word for a mask, the nearest of other texts. Figures are shares from 0 to 1. Where
-the answer is a number, of a pair or of a regression, they say how scores go together instead.
+the answer is a number, of a pair or of a regression, they say how scores go together instead. How
+far probabilities, scores and similarities themselves move is in `distributions.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,15 @@ from functools import partial
 import numpy as np
 from tokenizers import Tokenizer
 
+from export.checks.distributions import (
+    SMALLEST,
+    Changes,
+    cosines_of,
+    label_probability_changes,
+    probability_changes,
+    score_changes,
+    similarity_changes,
+)
 from export.checks.parity import BATCH_ROWS, Arrays, pad, run_network
 from export.errors import ExportError
 from models.data.tokenizer import cutting_copy
@@ -36,7 +46,6 @@ LEAST_AGREEMENT = {
     "token_vector_cosine": 0.98,  # the mean
 }
 COMPARED_AS = {"score_correlation": "the correlation of scores with float32's"}
-SMALLEST = float(np.finfo(np.float32).tiny)  # of a length that is divided by
 QUESTION_WORDS = 8  # a sample's question is how its context begins
 
 
@@ -95,10 +104,26 @@ def measure_agreement(
         return {}
     outputs = list(_outputs(samples, network, graph))
     figures = _cosines_of_texts(outputs) | measure(outputs, labels)
+    changes = changes_of(task, network.score_function)
+    if changes is not None:
+        figures |= _changes_of_texts(outputs, changes)
     return {"texts_compared": len(outputs)} | {
         name: figure if isinstance(figure, int) else round(figure, 5)
         for name, figure in figures.items()
     }
+
+
+def _changes_of_texts(outputs: Sequence[TextOutputs], changes: Changes) -> dict[str, float]:
+    """The largest changes over all texts; of probabilities text by text, to hold few at a time."""
+    is_apart = changes in (probability_changes, label_probability_changes)
+    groups = [[each] for each in outputs] if is_apart else [outputs]
+    largest: dict[str, float] = {}
+    for group in groups:
+        by_graph = np.concatenate([each.by_graph for each in group]).astype(np.float64)
+        by_network = np.concatenate([each.by_network for each in group]).astype(np.float64)
+        for name, change in changes(by_graph, by_network).items() if len(by_graph) else ():
+            largest[name] = max(change, largest.get(name, change))
+    return largest
 
 
 def _cosines_of_texts(outputs: Sequence[TextOutputs]) -> dict[str, float]:
@@ -259,9 +284,7 @@ def _same_neighbours(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[s
 
 def _cosines(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values
     """Of all two texts; a text with itself is no pair, and has the least."""
-    lengths = np.linalg.norm(vectors_TD, axis=1, keepdims=True)
-    units = vectors_TD / np.maximum(lengths, SMALLEST)
-    cosines: np.ndarray = units @ units.T
+    cosines = cosines_of(vectors_TD)
     np.fill_diagonal(cosines, -np.inf)
     return cosines
 
@@ -305,9 +328,29 @@ MEASURES: dict[str, Measure] = {  # of tasks whose answers are choices
 }
 
 
+CHANGES: dict[str, Changes] = {  # of tasks whose answers are numbers, by what makes them
+    "identity": score_changes,
+    "sigmoid": label_probability_changes,
+    "softmax": probability_changes,
+}
+
+
+def changes_of(task: str, score_function: str) -> Changes | None:
+    """What compares the numbers that a task answers with; None where it answers with spans."""
+    if task == "fill-mask":
+        return probability_changes
+    if task == "embedding":
+        return similarity_changes
+    return CHANGES.get(_scores_by(task, score_function))
+
+
+def _scores_by(task: str, score_function: str) -> str:
+    return score_function or next(iter(SCORE_FUNCTIONS.get(task, ())), "")
+
+
 def measure_of(task: str, labels: Sequence[str], score_function: str) -> Measure | None:
     """The measure of a task whose scores are made by a function; None where there is none."""
-    scores_by = score_function or next(iter(SCORE_FUNCTIONS.get(task, ())), "")
+    scores_by = _scores_by(task, score_function)
     if task == "pair-scoring" or scores_by == "identity" or len(labels) == 1:
         return partial(_score_agreement, scores_by=scores_by)
     return _same_label_sets if scores_by == "sigmoid" else MEASURES.get(task)

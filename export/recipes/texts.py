@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from export.checks.agreement import check_agreement, measure_agreement, sample_texts
+from export.checks.distributions import LARGEST_CHANGES, check_changes
 from export.checks.parity import GraphRunner, check_parity, outputs_of_texts, pad
 from export.checks.provider_support import device_of
 from export.checks.retrieval import measure_retrieval
@@ -128,7 +129,7 @@ class _Encoder:
         checked = widened(graph) if precision == "bf16" else graph
         self._on_step(f"{kind.name}: comparing with PyTorch")
         parity = self._check_parity(precision, checked)
-        if precision == "int8" and not self._labelled:
+        if precision == "int8":
             parity |= self._agreement(graph)
         accuracy: dict[str, float] = {}
         if self._labelled:
@@ -146,7 +147,10 @@ class _Encoder:
         return Built(graph, variant)
 
     def _agreement(self, graph: onnx.ModelProto) -> dict[str, float]:
-        """Agreement of answers to texts: what int8 costs without labelled data."""
+        """Agreement of answers to texts, and how far their numbers move: what int8 costs.
+
+        With labelled data accuracy stands for the agreement; the numbers are compared all the same.
+        """
         checkpoint, network = self._checkpoint, self._checkpoint.text_network
         texts = self._samples().compared
         max_tokens = min(checkpoint.max_tokens, MAX_TOKENS)
@@ -154,10 +158,11 @@ class _Encoder:
         self._on_step(f"int8: comparing answers to {len(samples)} texts")
         run = GraphRunner(graph)
         ids = [sample.ids for sample in samples]
-        return {
-            **measure_agreement(checkpoint.task, checkpoint.labels, samples, network, run),
-            **measure_retrieval(ids, network, run),
-        }
+        agreement = measure_agreement(checkpoint.task, checkpoint.labels, samples, network, run)
+        if self._labelled:
+            kept = ("texts_compared", *LARGEST_CHANGES)
+            return {name: agreement[name] for name in kept if name in agreement}
+        return {**agreement, **measure_retrieval(ids, network, run)}
 
     def _check_parity(self, precision: Precision, graph: onnx.ModelProto) -> dict[str, float]:
         """On any tokens, or in int8, which is made for some, on texts.
@@ -193,6 +198,7 @@ def check_cost(variant: Variant) -> None:
                 f"{MAX_NEIGHBOUR_EFFECT}"
             )
     check_agreement(variant.precision, variant.parity)
+    check_changes(variant.precision, variant.parity)
 
 
 def _check_labels(checkpoint: Checkpoint, labelled: Sequence[Example]) -> None:

@@ -17,6 +17,7 @@ import onnx
 import torch
 
 from export.checks.agreement import LEAST_AGREEMENT
+from export.checks.distributions import check_changes, probability_changes
 from export.checks.parity import NUM_ROWS, GraphRunner, Parity, compare
 from export.checks.provider_support import device_of
 from export.errors import ExportError
@@ -173,10 +174,13 @@ def _check_cosine(parity: Parity) -> None:
 def _agreement(
     network: VisionTransformer, model: onnx.ModelProto, pixels_NCHW: np.ndarray
 ) -> dict[str, float]:
-    """The share of images with the same label, and of how many images."""
-    by_graph = GraphRunner(model)({INPUT: pixels_NCHW}).argmax(axis=1)
-    same = by_graph == _logits(network, pixels_NCHW).argmax(axis=1)
-    return {"images_compared": len(same), "same_labels": round(float(same.mean()), 5)}
+    """The share of images with the same label, of how many images, and the largest changes."""
+    by_graph, by_network = GraphRunner(model)({INPUT: pixels_NCHW}), _logits(network, pixels_NCHW)
+    same = by_graph.argmax(axis=1) == by_network.argmax(axis=1)
+    changes = probability_changes(by_graph, by_network)
+    return {"images_compared": len(same), "same_labels": round(float(same.mean()), 5)} | {
+        name: round(change, 5) for name, change in changes.items()
+    }
 
 
 def _check_cost(variant: Variant) -> None:
@@ -188,6 +192,7 @@ def _check_cost(variant: Variant) -> None:
             f"the limit is {least}: calibrate on images like yours (--calibration), or ask for it "
             f"by name (--precision {variant.precision})"
         )
+    check_changes(variant.precision, variant.parity)
 
 
 @torch.inference_mode()

@@ -66,6 +66,9 @@ Digests: TypeAlias = tuple[bytes, ...]
 logger = logging.getLogger(__name__)
 
 
+API_KEY = "x-api-key"  # in which some clients send the token
+
+
 @dataclass(frozen=True, slots=True)
 class Denial:
     """Why a call may not be made."""
@@ -112,6 +115,8 @@ class Access:
         if self._tokens is None or method.startswith(HEALTH_SERVICE):
             return None
         scheme, _, token = value_of("authorization").partition(" ")
+        if not scheme and (key := value_of(API_KEY)):
+            scheme, token = "bearer", key
         if not token or scheme.lower() != "bearer":
             expected = f"{self._expected} 'authorization: Bearer <token>'"
             return Denial("token", f"a token is missing, expected {expected}")

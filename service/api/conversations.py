@@ -17,6 +17,7 @@ def conversation_of(message: pb.Conversation) -> Conversation:
         messages=[_message(each, place) for place, each in enumerate(message.messages)],
         tools=[_object(text, f"tools[{place}]") for place, text in enumerate(message.tools)],
         variables=_object(message.template_variables or "{}", "template_variables"),
+        needed_variables=list(message.needed_variables),
         has_answer_prompt=not message.omit_answer_prompt,
         continues_last=message.continue_final_message,
     )

@@ -76,7 +76,8 @@ class InferAnswers:
                 stack.enter_context(self._admission.admitted())
                 model = self._repository.find(request.model_name, request.model_version)
                 stack.enter_context(model.users)
-                infer_request = to_infer_request(request, model, self._transfer, caller)
+                with model.counted_failures(caller.received_s):
+                    infer_request = to_infer_request(request, model, self._transfer, caller)
                 stack.enter_context(self._admission.taking(shared_bytes(request)))
             except AttendantError as error:
                 note_end(ends[type(error)], details(error))

@@ -117,7 +117,8 @@ class InferenceCalls(ModelControlCalls, ObservabilityCalls, SharedMemoryCalls):
         caller = Caller(caller.received_s, caller.deadline_s, request_id=request.id)
         model = self._repository.find(request.model_name, request.model_version)
         with model.users:
-            infer_request = to_infer_request(request, model, self._transfer, caller)
+            with model.counted_failures(caller.received_s):
+                infer_request = to_infer_request(request, model, self._transfer, caller)
             self._admission.admit(shared_bytes(request))
             reply = await model.infer(infer_request)
             return build_response(request, model, reply.outputs, self._transfer)

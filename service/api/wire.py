@@ -18,6 +18,7 @@ MAX_VARINT_BYTES = 10
 GZIP = b"\x1f\x8b"  # no message begins so: there is no seventh kind of field
 DEFLATE = b"\x78"  # field 15 as a number, which no request has
 MAX_INFLATION = 1_032  # times as many bytes as deflate's, https://zlib.net/zlib_tech.html
+MAX_MEMBERS = 8_192  # of gzip: block-wise writers make one of 64 KiB, and 256 MiB are allowed
 ANY_FORMAT = zlib.MAX_WBITS | 32  # gzip or zlib, as the bytes say
 _PIECE_TAKEN, _PIECE_GIVEN = 2**16, 2**20  # bytes; zlib copies what it has not taken yet
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
@@ -72,23 +73,40 @@ def inflated(message: bytes, limit: int) -> bytes | bytearray:
 def inflate(message: bytes | bytearray | memoryview, limit: int, window_bits: int) -> bytearray:
     """The decompressed message, or its beginning where that has more than `limit` bytes.
 
-    Raises `zlib.error` where it is not in zlib's format of `window_bits`, or is cut short.
+    Gzip's members follow each other (RFC 1952, 2.2). Raises `zlib.error` where the message is not
+    in zlib's format of `window_bits`, is cut short, or has other bytes behind its end.
     """
+    content, rest = bytearray(), memoryview(message)
+    for _ in range(MAX_MEMBERS):
+        rest = _inflate_member(rest, content, limit, window_bits)
+        if not len(rest) or len(content) > limit:
+            return content
+        if window_bits <= zlib.MAX_WBITS or rest[: len(GZIP)] != GZIP:
+            raise zlib.error(f"{len(rest)} bytes follow the end of the compressed message")
+    raise zlib.error(f"the message has more than {MAX_MEMBERS} members")
+
+
+def _inflate_member(
+    message: memoryview, content: bytearray, limit: int, window_bits: int
+) -> memoryview:
+    """What follows the member at the beginning of a message, whose bytes are added to `content`."""
     stream = zlib.decompressobj(window_bits)
-    content = bytearray()
     for start in range(0, len(message), _PIECE_TAKEN):
-        taken = message[start : start + _PIECE_TAKEN]
+        piece = message[start : start + _PIECE_TAKEN]
+        taken: bytes | memoryview = piece
         while taken and not stream.eof and len(content) <= limit:
             content += stream.decompress(taken, min(_PIECE_GIVEN, limit + 1 - len(content)))
             taken = stream.unconsumed_tail
-        if stream.eof or len(content) > limit:
-            return content
+        if stream.eof:
+            return message[start + len(piece) - len(stream.unused_data) :]
+        if len(content) > limit:
+            return message[len(message) :]
     # All is taken, and the last of it may still be to give.
-    while len(content) <= limit and (piece := stream.decompress(b"", _PIECE_GIVEN)):
-        content += piece
+    while len(content) <= limit and (given := stream.decompress(b"", _PIECE_GIVEN)):
+        content += given
     if not stream.eof and len(content) <= limit:
         raise zlib.error("the message is cut short")
-    return content
+    return message[len(message) :]
 
 
 def cut_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:

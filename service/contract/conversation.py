@@ -6,6 +6,7 @@ Nothing is rendered here: a template is a program, and `runtime/template_process
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ class Conversation:
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()  # JSON schemas of functions
     variables: Mapping[str, Any] = field(default_factory=dict)  # more for the template
+    needed_variables: Sequence[str] = ()  # of these, those that the template must read
     has_answer_prompt: bool = True  # the beginning of an answer follows the messages
     continues_last: bool = False  # the last message is to be continued, not answered
 
@@ -84,6 +86,16 @@ class ChatTemplates:
 
     def choose(self, conversation: Conversation) -> str:
         """The name of the template for a conversation. Raises `InvalidArgument`."""
+        name = self._name_for(conversation)
+        for variable in conversation.needed_variables:
+            if not re.search(rf"\b{re.escape(variable)}\b", self.texts[name]):
+                raise InvalidArgument(
+                    f"{variable} is not supported: the model's chat template does not read it",
+                    variable,
+                )
+        return name
+
+    def _name_for(self, conversation: Conversation) -> str:
         if conversation.tools and TOOL_USE in self.texts:
             return TOOL_USE
         if DEFAULT not in self.texts:

@@ -80,7 +80,7 @@ RANGES = {
 }
 SWITCHES = (
     *("ignore_eos", "fit_max_tokens"),
-    *("skip_special_tokens", "include_stop_str_in_output"),
+    *("skip_special_tokens", "include_stop_str_in_output", "open_max_tokens"),
 )
 OPTIONAL = ("max_tokens", "logprobs", "prompt_logprobs", "seed")
 ID_LISTS = {
@@ -137,6 +137,7 @@ class SamplingParams:
     bad_words: tuple[str, ...] = ()  # texts that no output has, by their tokens
     skip_special_tokens: bool = True  # False: the text has them as the vocabulary spells them
     include_stop_str_in_output: bool = False  # the text ends with what ended it
+    open_max_tokens: bool = False  # max_tokens None: what fits, unless the server has a default
 
     def __post_init__(self) -> None:
         for name, allowed in RANGES.items():

@@ -15,6 +15,8 @@ from service.http.compression import SUPPORTED, inflated, is_long
 from service.http.json_faults import of_record
 from service.http.json_parts import JsonParts
 from service.http.json_parts import check_json as parts_within
+from service.http.numbers import decode_number
+from service.http.peer_fields import Refusals
 from service.http.status import HttpError, invalid
 from service.settings import Settings
 
@@ -108,13 +110,17 @@ def decode_json(body: Body, kind: type[T]) -> T:
     if not body or body.isspace():
         raise HttpError(400, "the body is empty, expected a JSON object", code="invalid_json")
     try:
-        return msgspec.json.decode(body, type=kind)
+        record = msgspec.json.decode(body, type=kind, dec_hook=decode_number)
     except msgspec.ValidationError as error:
         fault = of_record(error, kind=kind)
         raise invalid(fault.text, fault.field) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         text = _not_utf8(body) or f"the body is not JSON: {error}"
         raise HttpError(400, text, code="invalid_json") from error
+    refused = getattr(kind, "REFUSED", None)
+    if isinstance(refused, Refusals):
+        refused.check(body)
+    return record
 
 
 def _not_utf8(body: Body) -> str:

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
+from service.http.framing import body_head, check_transfer_coding, new_parser, with_target_host
 from service.http.status import HttpError, Writer, writer_of
 from service.settings import Settings
 
@@ -80,6 +81,10 @@ class Connection(HttpToolsProtocol):
         self._num_read = 0
         self._num_body = 0
         self._num_trailing = 0
+        # The parser stops at a head that asks for another protocol. None is spoken here, so another
+        # one reads on behind it, and is first told how the body is framed.
+        self._has_stopped = False
+        self._is_telling = False
         self._late: asyncio.TimerHandle | None = None
         self._cut: asyncio.TimerHandle | None = None
 
@@ -113,11 +118,10 @@ class Connection(HttpToolsProtocol):
         self._num_read += len(data)
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # no other protocol is spoken; what follows is not read
-            self.last()
+            self._parse(memoryview(data))
         except httptools.HttpParserError:
-            self.refuse(HttpError(400, UNREADABLE))
+            if not self._is_over:
+                self.refuse(HttpError(400, UNREADABLE))
         if self._is_over:
             return
         if self._num_begun != num_begun:  # some of this piece was of another
@@ -130,16 +134,47 @@ class Connection(HttpToolsProtocol):
         elif self._late is None and (self._phase == "head" or not self.is_busy):
             self._limit_head()
 
+    def _parse(self, rest: memoryview) -> None:
+        """Read the bytes. Raises `httptools.HttpParserError`."""
+        while not self._is_over:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as stopped:
+                if not self._has_stopped:  # at a tunnel: what follows is no HTTP
+                    self.last()
+                    return
+                rest = rest[stopped.args[0] :]
+                self._read_on()
+            else:
+                return
+
+    def _read_on(self) -> None:
+        """Read what follows as if no other protocol had been asked for (RFC 9110, 7.8)."""
+        head = body_head(self.headers, is_last=not self.parser.should_keep_alive())
+        self.parser = new_parser(self)
+        self._has_stopped, self._is_telling = False, True
+        self.parser.feed_data(head)  # without a body the message is complete with it
+
     def on_message_begin(self) -> None:
+        if self._is_telling:
+            return
         super().on_message_begin()
         self._phase, self._num_begun = "head", self._num_begun + 1
         self._num_body = 0
 
+    def on_url(self, url: bytes) -> None:
+        if not self._is_telling:
+            super().on_url(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase == "head":  # else of a trailer, which means nothing here
+        # A trailer means nothing here.
+        if self._phase == "head" and not self._is_telling:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._is_telling:
+            self._is_telling = False
+            return
         if self._is_over:
             return
         limit = self.shared.settings.http_max_header_bytes
@@ -147,6 +182,13 @@ class Connection(HttpToolsProtocol):
         if num_bytes > limit:
             self._refuse_head()
             return
+        try:
+            check_transfer_coding(self.headers)
+            self.headers[:] = with_target_host(self.url, self.headers)
+        except HttpError as error:
+            self.refuse(error)
+            return
+        self._has_stopped = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         self._phase = "body"
         self._unlimit_head()
         self.shared.date()
@@ -165,7 +207,7 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self._is_over:
+        if not self._is_over and not self._has_stopped:
             self._phase = "idle"
             super().on_message_complete()
 

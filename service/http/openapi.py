@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from service import __version__
 from service.api.operations import Operation
 from service.http.message_schemas import Schema, messages_in, schema_of
+from service.http.numbers import number_schema
 from service.http.request import Reply, Request
 from service.http.routes import OPEN, Route
 from service.http.status import OPENAI, PLAIN, TRITON, TYPED, writer_of
@@ -84,7 +85,9 @@ def description(routes: Iterable[Route], operations: Mapping[str, Operation]) ->
     """The document of OpenAPI."""
     expanded = list(_expanded(routes, operations))
     records = sorted({body for route, _ in expanded for body in route.bodies}, key=_name_of)
-    references, schemas = msgspec.json.schema_components(records, ref_template=REFERENCE)
+    references, schemas = msgspec.json.schema_components(
+        records, schema_hook=number_schema, ref_template=REFERENCE
+    )
     reference_of = dict(zip(records, references, strict=True))
     typed = [operation for _, operation in expanded if operation is not None]
     paths: dict[str, Schema] = {}

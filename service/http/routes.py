@@ -65,6 +65,7 @@ class _Node:
 
 # Parts of OpenAI's paths that the server lacks, and what answers the same.
 _INSTEAD = {"responses": "chat/completions"}
+_KSERVE_V1_VERBS = ("predict", "explain")
 
 
 class Router:
@@ -87,6 +88,9 @@ class Router:
             text = f"there is nothing at '{raw_path[:256]}'{self._hint(_segments(raw_path))}"
             raise HttpError(404, text, code="not_found")
         route = node.routes.get(method) or (node.routes.get("GET") if method == "HEAD" else None)
+        if route is None and (hint := _of_kserve_v1(_segments(raw_path))):
+            text = f"there is nothing at '{raw_path[:256]}': {hint}"
+            raise HttpError(404, text, code="not_found")
         if route is None:
             allowed = ", ".join(sorted(node.routes))
             raise HttpError(
@@ -102,6 +106,10 @@ class Router:
 
         Or what does the work of a path that other servers have.
         """
+        if "" in segments:  # two slashes together
+            segments = [segment for segment in segments if segment]
+            is_there = _walk(self._root, segments, 0, {}) is not None
+            return f", expected '/{'/'.join(segments)[:256]}'" if is_there else ""
         for lacking, instead in _INSTEAD.items():
             if lacking in segments and (end := segments.index(lacking)):
                 node = _walk(self._root, [*segments[:end], *instead.split("/")], 0, {})
@@ -115,7 +123,20 @@ class Router:
 
 
 def _segments(path: str) -> list[str]:
-    return [segment for segment in path.split("/") if segment]
+    """The parts of a path; a slash at its end means nothing, and two together are an empty part."""
+    inner = path.removeprefix("/").removesuffix("/")
+    return inner.split("/") if inner or path.startswith("//") else []
+
+
+def _of_kserve_v1(segments: list[str]) -> str:
+    """What to call instead of a verb of KServe's first protocol; empty for other paths."""
+    name, colon, verb = segments[-1].rpartition(":") if segments else ("", "", "")
+    if segments[:2] != ["v1", "models"] or not colon or verb not in _KSERVE_V1_VERBS:
+        return ""
+    return (
+        f"KServe's V1 protocol is not spoken here, but its V2: POST '/v2/models/{name[:128]}/infer'"
+        " with 'inputs'; '/openapi.json' has every path"
+    )
 
 
 def _below(node: _Node, segment: str) -> _Node:
@@ -136,7 +157,7 @@ def _walk(node: _Node, segments: list[str], index: int, parameters: Parameters) 
         found = _walk(child, segments, index + 1, parameters)
         if found is not None:
             return found
-    if node.named is None:
+    if node.named is None or not segments[index]:
         return None
     name, child = node.named
     found = _walk(child, segments, index + 1, parameters)

@@ -44,6 +44,7 @@ from service.observe.generation import (
     GenerationMetrics,
 )
 from service.observe.page import MetricsServer
+from service.observe.probes import Probed, with_probes
 from service.observe.server import ServerCollector, ServerNumbers
 from service.observe.statistics import FailureReason, Refusal, Statistics
 from service.records import EndedRequest, Observer, RanBatch, RanStep
@@ -189,9 +190,9 @@ class Metrics:
         """All of them in Prometheus's text format; takes some milliseconds, on any thread."""
         return generate_latest(self.registry)
 
-    def serve(self, host: str, port: int) -> MetricsServer:
-        """Answer `/metrics` on threads of its own, until the returned server is stopped."""
-        server = MetricsServer(host, port, make_wsgi_app(self.registry))
+    def serve(self, host: str, port: int, state: Probed) -> MetricsServer:
+        """Answer `/metrics` and probes on threads of its own, until the server is stopped."""
+        server = MetricsServer(host, port, with_probes(make_wsgi_app(self.registry), state))
         server.start()
         return server
 

@@ -31,6 +31,7 @@ class ServerNumbers:
 
     is_ready: Callable[[], bool] = bool
     is_live: Callable[[], bool] = bool
+    loop_gap_s: Callable[[], float] = float  # the event loop's longest of the last minutes
     num_calls: Callable[[], dict[str, int]] = dict  # in flight by protocol, open streams included
     num_begun: Callable[[], dict[str, int]] = dict  # by protocol since the start, without probes
     num_bytes: Callable[[], int] = int  # of requests in flight, and of answers not yet read
@@ -53,6 +54,11 @@ class ServerCollector(Collector):
         for name, text, value in (
             ("attendant_ready", "Whether the server says that it is ready", numbers.is_ready()),
             ("attendant_live", "Whether the server says that it lives", numbers.is_live()),
+            (
+                "attendant_event_loop_gap_seconds",
+                "Longest time of the last minutes for which the event loop stood still",
+                numbers.loop_gap_s(),
+            ),
             ("attendant_bytes_in_flight", "Bytes of open calls", numbers.num_bytes()),
             ("attendant_models_unserved", "Models wanted and not served", numbers.num_unserved()),
         ):

@@ -1,6 +1,8 @@
-"""Whether a port can be listened on, found before gRPC tries it.
+"""Ports that are kept for gRPC until it listens on them.
 
-gRPC's core writes a line of its own to stderr where it cannot listen, and gives no reason.
+gRPC's core listens as soon as it has a port, and clients would connect to a server that does not
+answer yet. So the port is bound by a socket that does not listen, and refuses connections. Whether
+it can be is found before gRPC tries it, which writes a line to stderr and gives no reason.
 """
 
 import errno
@@ -12,6 +14,15 @@ from service.settings import join_address
 
 def check_port(host: str, port: int, purpose: str, flags: tuple[str, str]) -> None:
     """Raise `LoadError` unless an address of the host is free; `flags` name host and port."""
+    keep_port(host, port, purpose, flags).close()
+
+
+def keep_port(host: str, port: int, purpose: str, flags: tuple[str, str]) -> socket.socket:
+    """A socket that is bound to an address of the host and does not listen.
+
+    Another may listen there meanwhile if it sets SO_REUSEADDR, as gRPC's does. Raises `LoadError`;
+    `flags` name host and port.
+    """
     bare = host.removeprefix("[").removesuffix("]")
     refused = OSError()
     try:
@@ -19,13 +30,15 @@ def check_port(host: str, port: int, purpose: str, flags: tuple[str, str]) -> No
             bare or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         for family, kind, protocol, _, place in places:
+            kept = socket.socket(family, kind, protocol)
             try:
-                with socket.socket(family, kind, protocol) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(place)
-                    return
+                kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                kept.bind(place)
             except OSError as error:
+                kept.close()
                 refused = error
+            else:
+                return kept
     except OSError as error:  # the name of the host is unknown
         refused = error
     raise cannot_listen(join_address(host, port), purpose, flags, refused) from refused

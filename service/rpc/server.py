@@ -1,6 +1,7 @@
 """The gRPC port: the services, health and reflection on one `grpc.aio` server."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Collection
 
@@ -18,7 +19,7 @@ from service.rpc.binding import services
 from service.rpc.credentials import server_credentials, watched_certificate
 from service.rpc.door import Door
 from service.rpc.health import HealthService
-from service.rpc.ports import check_port
+from service.rpc.ports import keep_port
 from service.rpc.reflection import add_reflection
 from service.settings import Settings, join_address
 
@@ -39,7 +40,7 @@ SERVICES: tuple[str, ...] = (
 
 
 class RpcServer:
-    """Listens as soon as it starts; health is set separately."""
+    """Keeps its ports from the beginning, and listens once it starts; health is set separately."""
 
     def __init__(
         self,
@@ -57,18 +58,20 @@ class RpcServer:
         self._certificate = watched_certificate(settings)
         self._doors: list[Door] = []
         self._servers: list[grpc.aio.Server] = []
+        self._kept: list[tuple[socket.socket, str]] = []  # of each server, until it listens
+        self._is_started = False
         self._leaving: list[asyncio.Task[None]] = []
         has_admin = settings.admin_port >= 0
         moved = ADMIN_METHODS if has_admin else ()
-        check_port(settings.host, settings.grpc_port, "gRPC", ("--host", "--grpc-port"))
-        self.port = self._listen(settings.host, settings.grpc_port, moved)
+        kept = keep_port(settings.host, settings.grpc_port, "gRPC", ("--host", "--grpc-port"))
+        self.port = self._add(settings.host, kept, moved)
         self.admin_port = None
         if has_admin:
             flags = ("--admin-host", "--admin-port")
-            check_port(settings.admin_host, settings.admin_port, "administration", flags)
-            self.admin_port = self._listen(settings.admin_host, settings.admin_port)
+            kept = keep_port(settings.admin_host, settings.admin_port, "administration", flags)
+            self.admin_port = self._add(settings.admin_host, kept)
 
-    def _listen(self, host: str, port: int, elsewhere: Collection[str] = ()) -> int:
+    def _add(self, host: str, kept: socket.socket, elsewhere: Collection[str] = ()) -> int:
         """Another port with all services, but for methods that are answered elsewhere."""
         settings, authentication = self._settings, self._authentication
         server = grpc.aio.server(
@@ -82,14 +85,18 @@ class RpcServer:
         add_reflection(SERVICES, door)
         self._doors.append(door)
         self._servers.append(server)
-        address = join_address(host, port)
+        port = int(kept.getsockname()[1])
+        self._kept.append((kept, join_address(host, port)))
+        return port
+
+    def _listen(self, server: grpc.aio.Server, address: str) -> None:
         try:
             if self._certificate is None:
-                return int(server.add_insecure_port(address))
-            credentials = server_credentials(
-                self._certificate, wants_clients_certificate=bool(settings.tls_client_ca)
-            )
-            return int(server.add_secure_port(address, credentials))
+                server.add_insecure_port(address)
+                return
+            is_mutual = bool(self._settings.tls_client_ca)
+            credentials = server_credentials(self._certificate, wants_clients_certificate=is_mutual)
+            server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise LoadError(f"cannot listen on {address} for gRPC: {error}") from error
 
@@ -109,8 +116,12 @@ class RpcServer:
         return sum(door.num_begun for door in self._doors)
 
     async def start(self) -> None:
-        for server in self._servers:
+        """Listen. Raises `LoadError`."""
+        for server, (kept, address) in zip(self._servers, self._kept, strict=True):
+            self._listen(server, address)
+            kept.close()
             await server.start()
+        self._is_started = True
 
     async def until_answered(self) -> None:
         """Wait a moment for calls that send their answer and status as one.
@@ -134,8 +145,12 @@ class RpcServer:
         with self._admission.holding():
             await self._until_quiet()
             grace_s = self._settings.drain_timeout_s + END_STREAMS_S
-            self._leaving = [asyncio.create_task(server.stop(grace_s)) for server in self._servers]
+            self._leaving = [asyncio.create_task(server.stop(grace_s)) for server in self._open]
             await asyncio.sleep(TELL_S)
+
+    @property
+    def _open(self) -> list[grpc.aio.Server]:
+        return self._servers if self._is_started else []
 
     async def _until_quiet(self) -> None:
         until_s = time.monotonic() + MAX_QUIET_WAIT_S
@@ -151,7 +166,9 @@ class RpcServer:
     async def stop(self) -> None:
         """Close the ports, end open streams, and cancel what is left after a moment."""
         self.health.end()
-        ending = (server.stop(END_STREAMS_S) for server in self._servers)
+        for kept, _ in self._kept:
+            kept.close()
+        ending = (server.stop(END_STREAMS_S) for server in self._open)
         await asyncio.gather(*ending, *self._leaving)
 
 

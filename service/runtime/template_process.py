@@ -6,12 +6,14 @@ render starts a new one.
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ WORKER = Path(__file__).with_name("template_worker.py")
 MAX_BYTES = 2**29
 START_S = 20.0  # for a process to start; about 0.1 s on an idle machine
 SIZE_BYTES = 8
+REAP_S = 0.1  # for a process that has closed its connection to be gone
+# Exit codes of a process at its bound: no memory, no time, no stack, an abort for want of memory.
+AT_A_BOUND = (1, -signal.SIGALRM, -signal.SIGSEGV, -signal.SIGABRT)
 # Nothing else of the server's environment, where secrets may be.
 ENVIRONMENT = ("PATH", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
@@ -67,14 +72,19 @@ class TemplateProcess:
             return self._process.pid if self._process is not None else None
 
     def render(self, request: Mapping[str, Any]) -> str:
-        """The text. Blocks; raises `InvalidArgument` for what the template refuses."""
+        """The text. Blocks; raises `InvalidArgument` for what the template refuses or cannot do.
+
+        `Unavailable` while the model is being unloaded, `ModelFailed` where the process was killed
+        by another.
+        """
         if self._socket is None:
             self._start()
         answer = self._exchange(request, self._limits.limit_s)
         if answer is None:
-            raise ModelFailed(
-                f"the chat template was not rendered in {self._limits.limit_s:g} s and "
-                f"{MAX_BYTES // 2**20} MiB, which are the limits"
+            raise InvalidArgument(
+                f"the chat template did not render the messages in {self._limits.limit_s:g} s and "
+                f"{MAX_BYTES // 2**20} MiB, which are the limits (--chat-template-timeout-s)",
+                "messages",
             )
         if "error" in answer:
             raise InvalidArgument(answer["error"], "messages")
@@ -117,7 +127,10 @@ class TemplateProcess:
             raise LoadError(f"the chat template cannot be read: {answer['error']}")
 
     def _exchange(self, value: Mapping[str, Any], limit_s: float) -> dict[str, str] | None:
-        """The answer to a frame; None where the process died, or was too slow and was killed."""
+        """The answer to a frame; None where the process reached a bound, and is gone.
+
+        Raises `Unavailable` and `ModelFailed` where it ended for another reason.
+        """
         connection = self._socket
         assert connection is not None, "the process was started"
         end_s = time.monotonic() + limit_s
@@ -127,20 +140,31 @@ class TemplateProcess:
             connection.sendall(len(content).to_bytes(SIZE_BYTES, "little") + content)
             size = int.from_bytes(_receive(connection, SIZE_BYTES, end_s), "little")
             answer: dict[str, str] = json.loads(_receive(connection, size, end_s))
-        except (OSError, EOFError):
-            self._end()
-            return None
+        except (OSError, EOFError) as error:
+            code = self._end(REAP_S)
+            with self._lock:
+                is_closed = self._is_closed
+            if is_closed:
+                raise Unavailable("the model is being unloaded") from error
+            if isinstance(error, TimeoutError) or code in AT_A_BOUND:
+                return None
+            raise ModelFailed(f"the process of chat templates has ended: {code}") from error
         return answer
 
-    def _end(self) -> None:
+    def _end(self, reap_s: float = 0.0) -> int | None:
+        """End the process, which may do so by itself for a moment; its exit code."""
         with self._lock:
             process, connection = self._process, self._socket
             self._process = self._socket = None
-        if process is not None:
-            process.kill()
-            process.wait()
         if connection is not None:
             connection.close()
+        if process is None:
+            return None
+        if reap_s:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(reap_s)
+        process.kill()
+        return process.wait()
 
 
 def _receive(connection: socket.socket, num_bytes: int, end_s: float) -> bytearray:

@@ -16,7 +16,7 @@ import struct
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 import jinja2
 import jinja2.ext
@@ -78,17 +78,56 @@ def _check_name(name: object) -> None:
         raise jinja2.exceptions.SecurityError(f"a namespace takes no name like {name!r}")
 
 
+class _Nothing(str):
+    """The content of a message that has none: no text where it is written, and none in a test.
+
+    Templates write it, join it, strip it, and ask whether it is none.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or str.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+NOTHING = _Nothing()
+
+
 def environment() -> ImmutableSandboxedEnvironment:
     """Jinja as transformers sets it up."""
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
     made.filters["tojson"] = _to_json
+    made.tests["none"] = _is_none
+    made.tests["string"] = _is_text
     made.globals["raise_exception"] = _raise
     made.globals["strftime_now"] = _now
     made.globals["dict"] = _Dict()
     made.globals["namespace"] = _Namespace
     return made
+
+
+def _is_none(value: object) -> bool:
+    return value is None or isinstance(value, _Nothing)
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and not isinstance(value, _Nothing)
+
+
+def _as_json(value: Any) -> Any:  # noqa: ANN401 - a template's
+    """The value with null in place of a content that there is not."""
+    if isinstance(value, _Nothing):
+        return None
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items()}
+    return [_as_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _to_json(
@@ -100,7 +139,7 @@ def _to_json(
 ) -> str:
     """JSON without Jinja's escapes for HTML."""
     return json.dumps(
-        value,
+        _as_json(value),
         ensure_ascii=ensure_ascii,
         indent=indent,
         separators=separators,
@@ -127,7 +166,7 @@ class Renderer:
 
     def render(self, request: Mapping[str, Any], max_characters: int) -> str:
         """The prompt. Raises `RenderError`, and whatever a template makes of Jinja."""
-        name, messages = request["template"], [_with_reasoning(m) for m in request["messages"]]
+        name, messages = request["template"], list(map(_as_read, request["messages"]))
         last = _tagged(messages, self._texts[name]) if request["continues_last"] else None
         pieces, num_characters = [], 0
         variables = {**self._variables, **request["variables"]}
@@ -151,8 +190,10 @@ class Renderer:
         return text if last is None else _cut_at_tag(text, last)
 
 
-def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+def _as_read(message: dict[str, Any]) -> dict[str, Any]:
     """The message with its reasoning under each name that templates read."""
+    if message.get("content") is None:
+        message = {**message, "content": NOTHING}
     given = (message[name] for name in REASONING_FIELDS if message.get(name) is not None)
     reasoning = next(given, None)
     if reasoning is None:
@@ -163,7 +204,7 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
 def _tagged(messages: list[dict[str, Any]], template: str) -> str:
     """The text of the last message, which has the tag behind it now."""
     text = messages[-1].get("content")
-    if not isinstance(text, str) or "content" not in template:
+    if not _is_text(text) or "content" not in template:
         raise RenderError("the last message has no text to continue")
     messages[-1] = {**messages[-1], "content": text + TAG}
     return text

@@ -31,6 +31,7 @@ from service.serving.workers import Tokenizing
 
 T = TypeVar("T")
 Prompt: TypeAlias = str | Sequence[int] | Conversation
+DEFAULT_MAX_TOKENS = 128  # where neither a request, nor the model, nor the server has a number
 MESSAGE_PER_TOKEN = "message_per_token"  # noqa: S105 - a request parameter of streams
 
 
@@ -95,7 +96,8 @@ class GenerativeModel(ServedModel):
         self.room = room
         self.own_sampling = sampling
         self.sampling_defaults = {n: v for n, v in sampling.items() if n != "max_tokens"}
-        self._default_max_tokens = int(sampling.get("max_tokens", host.settings.default_max_tokens))
+        own = sampling.get("max_tokens", host.settings.default_max_tokens)
+        self._default_max_tokens = int(own)  # 0: what the request's kind has
 
     @asynccontextmanager
     async def generate(
@@ -296,7 +298,10 @@ class GenerativeModel(ServedModel):
             if room < self.room.max_tokens - num_prompt_tokens:
                 reason = "the model says no more, whatever its prompt"
             raise invalid_field(name, f"is {least}, expected at most {room}: {reason}")
-        return max(least, min(room, self._default_max_tokens)) if is_open else least
+        if not is_open:
+            return least
+        usual = room if params.open_max_tokens else DEFAULT_MAX_TOKENS
+        return max(least, min(room, self._default_max_tokens or usual))
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,6 @@ class CountedFailures:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, asyncio.CancelledError | GeneratorExit | AttendantError):
+        if isinstance(error, asyncio.CancelledError | GeneratorExit | Exception):
             timings = Timings(self._received_s, finished_s=time.monotonic())
             self._report(EndedRequest(timings, error=error))

@@ -18,6 +18,7 @@ from tests.deploy.objects import (
 
 GRPC_PORT = 8001
 HTTP_PORT = 8000
+METRICS_PORT = 8002
 CLOSE_S = 5  # to close what the drain left, and for the interpreter to end
 # Volumes that Pod Security `restricted` lets be; `image` since Kubernetes 1.33.
 RESTRICTED_VOLUMES = {
@@ -64,18 +65,17 @@ def pod_security(objects: list[Object]) -> list[str]:
 
 
 def probes(objects: list[Object]) -> list[str]:
-    """Health over gRPC: `readiness` until started and for traffic, `liveness` for a restart."""
+    """Traffic by gRPC's health; start and restart by the metrics port, which is always answered."""
     server = server_of(objects)
     has_tls = "ATTENDANT_TLS_CERT" in variables(server)
-    services = {
-        "startupProbe": "readiness",
-        "readinessProbe": "readiness",
-        "livenessProbe": "liveness",
-    }
+    paths = {"startupProbe": "/v2/health/ready", "livenessProbe": "/v2/health/live"}
+    services = {"startupProbe": "start", "readinessProbe": "readiness", "livenessProbe": "liveness"}
     found = []
     for name, service in services.items():
         probe = server.get(name, {})
-        if has_tls:
+        if name in paths:
+            asks = probe.get("httpGet") == {"path": paths[name], "port": METRICS_PORT}
+        elif has_tls:
             command = probe.get("exec", {}).get("command", [])
             asks = command[:2] == ["attendant", "healthcheck"] and service in command
         else:

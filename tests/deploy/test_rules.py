@@ -84,7 +84,9 @@ BROKEN: dict[str, list[tuple[str, str, str, Any]]] = {
     ],
     "probes": [
         ("baked", "readinessProbe", "server.readinessProbe", TCP),
-        ("baked", "livenessProbe", "server.livenessProbe.grpc.service", "readiness"),
+        ("baked", "livenessProbe", "server.livenessProbe.httpGet.path", "/v2/health/ready"),
+        ("baked", "livenessProbe", "server.livenessProbe.httpGet.port", 8000),
+        ("guarded", "startupProbe", "server.startupProbe.httpGet.port", 8001),
         ("baked", "less than 2 s", "server.livenessProbe.timeoutSeconds", 1),
         ("baked", "60 s", "server.startupProbe.failureThreshold", 3),
         ("guarded", "readinessProbe", "server.readinessProbe", GRPC),

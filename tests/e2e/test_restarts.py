@@ -27,9 +27,6 @@ CLOSED = (
     "UNAVAILABLE: Stream removed (Socket closed (GOAWAY received; "
     "Error code: 0; Debug Text: Server shutdown))"
 )
-# A server opens its port before its models are loaded, and such clients do not ask for its health:
-# seen once in 1,276 calls.
-NOT_READY = "UNAVAILABLE: Server not ready"
 EVERY_S = 0.06  # a call of each client
 SETTLE_S = 1.5  # between restarts, for clients to find the server again
 # Waits between attempts to connect, scaled down as the time between restarts is.
@@ -61,7 +58,7 @@ async def test_plain_clients_lose_no_call_while_servers_restart(
     with _Pair(tmp_path, free_ports(2)) as servers:
         outcome = await _restart_under_load(servers, 2 * long_iterations)
     assert outcome["OK"] > 100, outcome
-    known = (CUT_OFF, CLOSED, NOT_READY)
+    known = (CUT_OFF, CLOSED)  # not "Server not ready": ports open once models are loaded
     assert set(outcome) <= {"OK", *known}, outcome
     assert sum(outcome[each] for each in known) <= MAX_CUT_OFF * outcome.total(), outcome
 

@@ -9,6 +9,7 @@ While it runs, proxies that lead nowhere keep it from any other host.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,14 +45,18 @@ class Client:
     packages: tuple[str, ...]
     checks: str
     is_node: bool = False
+    is_java: bool = False  # of the JDK itself: nothing is installed
 
     @property
     def script(self) -> Path:
+        if self.is_java:
+            return HERE / "java" / "AskHttp.java"
         return HERE / f"node/ask_{self.name}.mjs" if self.is_node else self._python_script
 
     @property
     def title(self) -> str:
-        return f"`{self.packages[0]}`{' for Node' if self.is_node else ''}"
+        language = " for Node" if self.is_node else " of the JDK" if self.is_java else ""
+        return f"`{self.packages[0]}`{language}"
 
     @property
     def _python_script(self) -> Path:
@@ -74,12 +79,16 @@ class Client:
 
     @property
     def is_installed(self) -> bool:
+        if self.is_java:
+            return shutil.which("java") is not None
         return self._stamp.exists() and self._stamp.read_bytes() == self._requirements.read_bytes()
 
     def install(self) -> None:
         """Make the environment, unless it has these requirements. Raises `NotInstalled`."""
         if self.is_installed:
             return
+        if self.is_java:
+            raise NotInstalled("there is no java")
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         if self.is_node:
@@ -100,6 +109,9 @@ class Client:
 
     def versions(self) -> str:
         """The installed versions as the table has them."""
+        if self.is_java:
+            printed = subprocess.run(["java", "-version"], capture_output=True, check=True)  # noqa: S607
+            return str(re.findall(r'version "(.+?)"', printed.stderr.decode())[0])
         if self.is_node:
             lock = json.loads(self._requirements.read_text(encoding="utf-8"))["packages"]
             found = {each: lock[f"node_modules/{each}"]["version"] for each in self.packages}
@@ -118,13 +130,15 @@ class Client:
         """Nothing if all that the script checks holds, else the end of what it wrote."""
         if self.is_node:  # a module finds its packages beside itself
             command = ["node", shutil.copy(self.script, self._folder)]
+        elif self.is_java:
+            command = ["java", str(self.script)]
         else:
             command = [str(self._folder / "bin" / "python"), "-I", str(self.script)]
         try:
             ended = subprocess.run(  # noqa: S603 - our own scripts
                 command,
                 env={**os.environ, **OFFLINE, **variables},
-                cwd=self._folder,
+                cwd=HERE if self.is_java else self._folder,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -165,6 +179,14 @@ CLIENTS = (
         "at a model's address: `textClassification`, `featureExtraction`, `textGeneration` and its "
         "stream, `chatCompletion` and its stream",
         is_node=True,
+    ),
+    Client(
+        "java",
+        ("java.net.http.HttpClient",),
+        "in its default version, which asks for HTTP/2: embeddings, tensors, chats whole and "
+        "streamed, bodies of a known length and in chunks, an error, 20 asynchronous calls; "
+        "answers equal those of HTTP/1.1",
+        is_java=True,
     ),
     Client(
         "langchain",

@@ -1,10 +1,15 @@
 """A server that starts and serves: its ports, its health, its metrics and its warnings."""
 
 import asyncio
+import json
 import logging
+import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -18,6 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from service.app import App
 from service.errors import LoadError
 from service.open_ports import Ports, log_open_ports
 from service.settings import Settings
@@ -32,6 +38,7 @@ from tests.fakes.serving import (
     refusal,
     serving,
     simple_request,
+    text_request,
     within_patience,
 )
 from tests.fakes.sessions import (
@@ -158,12 +165,86 @@ async def test_health_is_told_under_the_names_of_the_services_as_of_the_server(
         await within_patience(stopping)
 
 
-async def test_while_models_load_the_server_listens_and_says_that_it_is_not_ready(
+async def test_ports_open_once_models_are_loaded_and_probes_are_answered_before(
+    repository: Path,
+) -> None:
+    """A client that does not ask for health is refused by a closed port, and goes elsewhere."""
+    write_model(repository, "m")
+    sessions = SlowOpening()
+    app = make_app(repository, sessions, {"http_port": 0, "admin_port": 0})
+    ports = (app.grpc_port, app.http_port, app.admin_port)
+    starting = asyncio.create_task(app.start())
+    await eventually(lambda: bool(app._watching))
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+    assert await probe(app, "/v2/health/live") == (200, {"live": True})
+    unready = {"ready": False, "error": "models are loading"}
+    assert await probe(app, "/v2/health/ready") == (503, unready)
+    assert "attendant_ready 0.0" in await metrics_page(app)
+    sessions.may_open.set()
+    await within_patience(starting)
+    for port in ports:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+    assert await probe(app, "/v2/health/ready") == (200, {"ready": True})
+    await within_patience(app.stop())
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_server_that_stops_while_it_loads_ends(repository: Path, is_open: bool) -> None:
+    write_model(repository, "m")
+    sessions = SlowOpening()
+    settings = {"http_port": 0, "open_ports": "start" if is_open else "loaded"}
+    app = make_app(repository, sessions, settings)
+    starting = asyncio.create_task(app.start())
+    await eventually(lambda: bool(app._watching))
+    starting.cancel()
+    sessions.may_open.set()
+    await within_patience(app.stop())
+
+
+async def probe(app: App, path: str) -> tuple[int, dict[str, Any]]:
+    """Status and body that the metrics port answers."""
+    return await asyncio.to_thread(_probe, f"http://127.0.0.1:{app.metrics_port}{path}")
+
+
+def _probe(url: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urlopen(url, timeout=PATIENCE_S) as response:  # noqa: S310 - http, our own
+            return response.status, json.load(response)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+async def test_a_busy_loop_is_live_until_the_bound_and_a_dead_one_is_not(models: Path) -> None:
+    """Probes are answered by threads while the loop does nothing else, here for a second."""
+    async with serving(models, max_loop_gap_s=0.5) as served:
+        url = f"http://127.0.0.1:{served.app.metrics_port}/v2/health/live"
+        with ThreadPoolExecutor(1) as prober:
+            busy = prober.submit(_probe, url)
+            first = busy.result()  # the loop waits here, as it would for a heavy request
+            time.sleep(1.0)  # noqa: ASYNC251 - on purpose
+            later = prober.submit(_probe, url).result()
+        assert first == (200, {"live": True})
+        assert later[0] == 503
+        assert later[1]["error"].startswith("the event loop stands still for more than 0.5 s")
+        await asyncio.sleep(0.3)  # the loop goes on
+        assert await probe(served.app, "/v2/health/live") == (200, {"live": True})
+        (line,) = (
+            line
+            for line in (await metrics_page(served.app)).splitlines()
+            if line.startswith("attendant_event_loop_gap_seconds ")
+        )
+        assert float(line.split()[1]) >= 0.8
+
+
+async def test_while_models_load_a_server_may_listen_and_say_that_it_is_not_ready(
     repository: Path,
 ) -> None:
     write_model(repository, "m")
     sessions = SlowOpening()
-    app = make_app(repository, sessions, {})
+    app = make_app(repository, sessions, {"open_ports": "start"})
     starting = asyncio.create_task(app.start())
     async with grpc.aio.insecure_channel(f"127.0.0.1:{app.grpc_port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -243,6 +324,36 @@ async def test_a_scrape_shows_what_was_asked(models: Path) -> None:
         'attendant_request_seconds_count{model="spam",version="1"} 1.0',
     ):
         assert line in page.splitlines()
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["unary", "stream"])
+async def test_a_request_that_fails_is_counted_for_any_kind_of_model(
+    models: Path, is_stream: bool
+) -> None:
+    """Inputs that the model does not take, and an answer that breaks; text or tensors."""
+    async with serving(models) as served:
+        requests = [simple_request(), text_request("spam", "lunch"), text_request("tale", "a")]
+        for request in requests:
+            request.inputs[0].name = "nonsense"
+        other = text_request("spam", "lunch")
+        del other.inputs[:]
+        wrong_shape = simple_request(2)
+        wrong_shape.inputs[0].shape[:] = [4, 8]
+        served.sessions["strings"].compute = lambda _: {}
+        for request in (*requests, other, wrong_shape, text_request("strings", "x")):
+            if is_stream:
+                call = served.inference.ModelStreamInfer(iter([request]))
+                answers = [answer async for answer in call]
+                assert answers[-1].error_message
+            else:
+                await refusal(served.inference.ModelInfer(request))
+        lines = (await metrics_page(served.app)).splitlines()
+    counts = {
+        line.split('"')[1]: float(line.split()[-1])
+        for line in lines
+        if line.startswith("nv_inference_request_failure") and 'reason="OTHER"' in line
+    }
+    assert counts == {"simple": 2, "spam": 2, "tale": 1, "strings": 1, "mini": 0}
 
 
 async def test_gauges_show_how_many_requests_wait_and_run(models: Path) -> None:
@@ -342,10 +453,9 @@ def test_what_is_open_to_whom_is_logged_and_warned_of(
     caplog.set_level(logging.INFO)
     log_open_ports(Settings(**flags), Ports(8001, 8002))
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == warnings
-    first, second = [r.message for r in caplog.records if r.levelno == logging.INFO]
+    (first,) = [r.message for r in caplog.records if r.levelno == logging.INFO]
     if case == "default":
         assert first == ("gRPC is open on 127.0.0.1:8001: plain, no tokens, model control none")
-        assert second == "metrics are open on 127.0.0.1:8002"
 
 
 def test_the_http_port_is_logged_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:

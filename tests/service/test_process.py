@@ -12,6 +12,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 
+from service import app
 from tests.fakes.serving import simple_request
 from tests.fakes.sessions import PATIENCE_S, write_model
 
@@ -25,6 +26,8 @@ from service.repository.loading import Openers
 from service.settings import Settings
 from tests.fakes.sessions import simple_session
 
+ready = []
+
 def hang(*_):
     print("hangs", flush=True)
     time.sleep({HANGS_S})
@@ -33,10 +36,12 @@ def open_session(path, options):
     if sys.argv[2] == "loading":
         hang()
     session = simple_session()
-    session.compute = hang
+    compute = session.compute
+    session.compute = lambda *inputs: hang() if ready else compute(*inputs)  # load tries it, too
     return session
 
 async def on_ready(app):
+    ready.append(True)
     print(app.grpc_port, flush=True)
 
 settings = Settings(
@@ -66,7 +71,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_while_loading_ends_the_process(repository: Path, number: signal.Signals) -> None:
     with hanging(repository, "loading") as process:
         assert line_of(process) == "hangs"
@@ -89,3 +94,12 @@ def test_a_second_signal_ends_a_process_whose_run_hangs(repository: Path) -> Non
             error = call.exception(PATIENCE_S)
             assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
             assert process.wait(EXIT_S) == 0
+
+
+def test_a_server_that_was_started_to_outlive_its_terminal_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`nohup` ignores SIGHUP before it starts a program."""
+    assert signal.SIGHUP in app._stopping_signals()
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
+    assert signal.SIGHUP not in app._stopping_signals()

@@ -4,6 +4,7 @@ One of its servers has one model; here the path or `model` names one where sever
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 from attendant.v1 import features_pb2, text_pb2
@@ -19,9 +20,12 @@ from service.http.huggingface.texts import (
     name_of_compared,
     unit_vector,
 )
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import named_kinds, width_in
 from service.http.openai.fields import named_texts
 from service.http.openai.models import name_of
+from service.http.peer_fields import Refusals
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.repository.repository import ModelRepository
@@ -34,13 +38,15 @@ ENDS = ("right", "Right")
 class TeiEmbedRequest(msgspec.Struct, kw_only=True):
     """The body: vectors have length 1 unless it says otherwise."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["vectors"]
+
     inputs: msgspec.Raw
     model: str | None = None
     normalize: bool = True
     truncate: bool | None = None
     truncation_direction: str | None = None
     prompt_name: str | None = None
-    dimensions: int | None = None
+    dimensions: Whole | None = None
 
 
 class TeiSimilarityParameters(msgspec.Struct):

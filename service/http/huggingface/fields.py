@@ -3,19 +3,20 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from service.contract.manifest import Manifest
 from service.http.json_faults import of_record
-from service.http.openai.fields import check_count, named_texts, texts_of, unsupported
+from service.http.numbers import decode_number
+from service.http.openai.fields import check_count, named_texts, texts_of
+from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
 from service.http.status import HttpError, invalid
 
 T = TypeVar("T")
 Values: TypeAlias = dict[str, Any]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def begins(raw: msgspec.Raw, sign: bytes) -> bool:
 def inputs_as(raw: msgspec.Raw, kind: type[T]) -> T:
     """The inputs as a record. Raises `HttpError`."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=kind, dec_hook=decode_number)
     except msgspec.ValidationError as error:
         fault = of_record(error, "inputs")
         raise invalid(fault.text, fault.field) from error

@@ -106,7 +106,7 @@ def _output(
         output["details"] = {
             "finish_reason": reason_of(result),
             "generated_tokens": len(result.token_ids),
-            "seed": parameters.seed,
+            "seed": parameters.told_seed,
             "prefill": prefill,
             "tokens": tokens,
         }
@@ -215,5 +215,5 @@ class _Streaming:
             "finish_reason": reason_of(chunk),
             "generated_tokens": self._num_tokens,
             "input_length": chunk.usage.prompt_tokens,
-            "seed": self._parameters.seed,
+            "seed": self._parameters.told_seed,
         }

@@ -3,7 +3,8 @@
 import msgspec
 from attendant.v1 import reading_pb2 as pb
 
-from service.http.huggingface.fields import Count, Inputs, Target, Values, refuse
+from service.http.huggingface.fields import Inputs, Target, Values, refuse
+from service.http.numbers import Count, Whole
 from service.http.request import Reply, Request
 from service.http.status import invalid
 
@@ -42,7 +43,7 @@ class TokenParameters(msgspec.Struct):
 
     aggregation_strategy: str | None = None
     ignore_labels: list[str] | None = None
-    stride: int | None = None
+    stride: Whole | None = None
 
 
 class TokenRequest(msgspec.Struct):
@@ -65,9 +66,9 @@ class AnswerParameters(msgspec.Struct):
     top_k: Count | None = None
     max_answer_len: Count | None = None
     handle_impossible_answer: bool | None = None
-    doc_stride: int | None = None
-    max_seq_len: int | None = None
-    max_question_len: int | None = None
+    doc_stride: Whole | None = None
+    max_seq_len: Whole | None = None
+    max_question_len: Whole | None = None
 
 
 class QuestionRequest(msgspec.Struct):

@@ -11,8 +11,9 @@ import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.contract.grammar import KINDS, Grammar
-from service.http.huggingface.fields import Count, refuse
+from service.http.huggingface.fields import refuse
 from service.http.json_faults import of_record
+from service.http.numbers import Count, Whole, decode_number
 from service.http.openai.fields import sampling_params_of
 from service.http.openai.output_form import message_fields
 from service.http.status import invalid
@@ -40,11 +41,11 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
     details: bool | None = None
     return_full_text: bool | None = None
     do_sample: bool | None = None
-    max_new_tokens: int | None = None
+    max_new_tokens: Whole | None = None
     temperature: float | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
     top_p: float | None = None
-    seed: int | None = None
+    seed: Whole | None = None
     stop: list[str] | None = None
     repetition_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -53,11 +54,11 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
     num_beams: Count | None = None
     num_return_sequences: Count | None = None
     length_penalty: float | None = None
-    no_repeat_ngram_size: int | None = None
+    no_repeat_ngram_size: Whole | None = None
     adapter_id: str | None = None
     decoder_input_details: bool | None = None
     grammar: dict[str, Any] | None = None
-    truncate: int | None = None
+    truncate: Whole | None = None
     typical_p: float | None = None
     watermark: bool | None = None
     src_lang: str | None = None
@@ -72,7 +73,8 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         del fields["generate_parameters"]
         present = {name: value for name, value in fields.items() if value is not None}
         try:
-            return msgspec.convert(self.generate_parameters | present, GenerationParameters)
+            merged = self.generate_parameters | present
+            return msgspec.convert(merged, GenerationParameters, dec_hook=decode_number)
         except msgspec.ValidationError as error:
             fault = of_record(error, "generate_parameters")
             raise invalid(fault.text, fault.field) from error
@@ -105,6 +107,11 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
                 f"which is {self.num_outputs}",
                 "best_of",
             )
+
+    @property
+    def told_seed(self) -> int | None:
+        """The seed, as answers tell it."""
+        return None if self.seed is None else int(self.seed)
 
     @property
     def num_outputs(self) -> int:

@@ -11,7 +11,6 @@ from attendant.v1 import features_pb2, text_pb2, vision_pb2
 
 from service.contract.manifest import Manifest
 from service.http.huggingface.fields import (
-    Count,
     Inputs,
     Target,
     Values,
@@ -20,8 +19,10 @@ from service.http.huggingface.fields import (
     inputs_as,
     refuse,
 )
+from service.http.numbers import Count, Whole
 from service.http.openai.embedding_fields import named_kinds, width_in
-from service.http.openai.fields import named_texts, unsupported
+from service.http.openai.fields import named_texts
+from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
 from service.http.status import invalid
 
@@ -81,7 +82,7 @@ class FeatureRequest(msgspec.Struct):
     normalize: bool | None = None
     truncate: bool | None = None
     prompt_name: str | None = None
-    dimensions: int | None = None
+    dimensions: Whole | None = None
     truncation_direction: str | None = None
 
 

@@ -9,9 +9,14 @@ REASONS: dict[int, str] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGT
 Values: TypeAlias = dict[str, Any]
 
 
-def end_of(reason: int, stop_reason: str) -> Values:
-    """Why an output ended; nothing of both while it continues."""
-    return {"finish_reason": REASONS.get(reason), "stop_reason": stop_reason or None}
+CONTINUES: Values = {"finish_reason": None, "stop_reason": None}
+
+
+def end_of(result: pb.GeneratedText | pb.GenerateChunk) -> Values:
+    """Why an output ended, a stop token by its number; nothing of both while it continues."""
+    is_token = result.HasField("stop_token_id")
+    reason = result.stop_token_id if is_token else result.stop_reason or None
+    return {"finish_reason": REASONS.get(result.finish_reason), "stop_reason": reason}
 
 
 def usage_of(usages: Iterable[pb.GenerationUsage]) -> Values:

@@ -12,14 +12,14 @@ import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.errors import InvalidArgument
-from service.http.openai.answers import Values, counts_of, end_of, usage_of
+from service.http.openai.answers import CONTINUES, Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
-from service.http.openai.fields import unsupported
 from service.http.openai.logprobs import in_chat
 from service.http.openai.models import BASES, find_model, name_of
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.openai.tool_grammars import at_function
+from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.stream import Stream
@@ -53,6 +53,8 @@ async def _answer(request: Request, plan: "_Plan") -> Reply | None:
     answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, plan.message)
     choices = [_choice(index, each, plan) for index, each in enumerate(answer.results)]
     head = plan.head("chat.completion") | {"model": answer.model}
+    if plan.asked.tells_prompt_ids:
+        head["prompt_token_ids"] = list(answer.prompt_token_ids)
     return Reply.json({**head, "choices": choices, "usage": usage_of([answer.usage])})
 
 
@@ -77,6 +79,7 @@ class _Plan:
             if model.has_chat_template and not form:
                 raise unsupported("tools", f"the chat template of model '{name}' declares none")
         params = asked.sampling_params(asked.num_tokens, asked.num_logprobs)
+        params.open_max_tokens = asked.num_tokens is None
         if form and (grammar := asked.call_grammar(form)) is not None:
             params.lark = grammar.text
         message = pb.GenerateRequest(
@@ -85,14 +88,19 @@ class _Plan:
             sampling_params=params,
             priority=max(0, asked.priority or 0),
         )
+        asked.read_prompt(message)
         return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()), form)
 
     def reader(self) -> CallReader | None:
         """A reader of the calls in one output; None where none can be made."""
         if not self.tool_form:
             return None
-        is_single = self.asked.parallel_tool_calls is False
-        return CallReader(self.tool_form, self.asked.callable_names, is_single=is_single)
+        return CallReader(
+            self.tool_form,
+            [function.name for function in self.asked.callables],
+            is_single=self.asked.parallel_tool_calls is False,
+            is_required=self.asked.tool_choice not in (None, "auto"),
+        )
 
     def head(self, kind: str) -> Values:
         """The first fields of the answer, or of each event."""
@@ -106,14 +114,16 @@ class _Plan:
 
 def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
     asked, reader = plan.asked, plan.reader()
-    pieces = [*reader.read(result.text), *reader.end()] if reader else [result.text]
-    calls = [each.fields for each in pieces if isinstance(each, Call)]
+    pieces: list[Piece] = [result.text]
+    if reader:
+        pieces = [*reader.read(result.text), *reader.end(is_cut=_is_cut(result))]
+    calls = [each for each in pieces if isinstance(each, Call)]
     text = "".join(each for each in pieces if isinstance(each, str))
     message: Values = {"role": ASSISTANT, "content": text, "refusal": None}
-    end = end_of(result.finish_reason, result.stop_reason)
+    end = end_of(result)
     if calls:
-        message |= {"content": text or None, "tool_calls": calls}
-        end = _with_calls(end)
+        message |= {"content": text or None, "tool_calls": [call.fields for call in calls]}
+        end = end if calls[-1].is_cut else _with_calls(end)
     choice = {
         "index": index,
         "message": message,
@@ -125,13 +135,19 @@ def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
     return choice
 
 
+def _is_cut(output: pb.GeneratedText | pb.GenerateChunk) -> bool:
+    """Whether an output ended by its number of tokens or by a stop, not by itself."""
+    return output.finish_reason == pb.FINISH_REASON_LENGTH or bool(output.stop_reason)
+
+
 def _with_calls(end: Values) -> Values:
     """How an output with calls ended: for them, unless it was cut."""
     return end | {"finish_reason": "tool_calls"} if end["finish_reason"] == "stop" else end
 
 
 def _logprobs(tokens: Iterable[pb.TokenLogprob], asked: ChatRequest) -> Values | None:
-    return in_chat(tokens) if asked.logprobs else None
+    as_ids = bool(asked.return_tokens_as_token_ids)
+    return in_chat(tokens, as_ids=as_ids) if asked.logprobs else None
 
 
 class _Streaming:
@@ -141,7 +157,7 @@ class _Streaming:
         self._request, self._plan = request, plan
         self._stream = Stream(request, "events", says_done=True)
         self._head = plan.head("chat.completion.chunk")
-        self._num_output_tokens = 0
+        self._num_prompt_tokens = self._num_output_tokens = 0
         self._usage = pb.GenerationUsage()
         # By sample whose role was sent: what reads calls in it.
         self._readers: dict[int, CallReader | None] = {}
@@ -156,14 +172,16 @@ class _Streaming:
         asked, index = self._plan.asked, chunk.sample_index
         self._num_output_tokens += len(chunk.token_ids)
         self._usage.MergeFrom(chunk.usage)
+        self._num_prompt_tokens = chunk.num_prompt_tokens or self._num_prompt_tokens
         if index not in self._readers:
+            first = {} if self._readers or not asked.tells_prompt_ids else _prompt_ids(chunk)
             self._readers[index] = self._plan.reader()
-            await self._send([_delta(index, {"role": ASSISTANT, "content": ""})])
+            await self._send([_delta(index, {"role": ASSISTANT, "content": ""})], more=first)
         reader = self._readers[index]
         num_before = reader.num_calls if reader else 0
         pieces: list[Piece] = reader.read(chunk.text) if reader else [chunk.text]
         if reader and chunk.finish_reason:
-            pieces += reader.end()
+            pieces += reader.end(is_cut=_is_cut(chunk))
         logprobs = _logprobs(chunk.logprobs, asked) if chunk.logprobs else None
         text = "".join(each for each in pieces if isinstance(each, str))
         if text or logprobs or (asked.return_token_ids and chunk.token_ids):
@@ -175,20 +193,27 @@ class _Streaming:
         for place, call in enumerate(calls, num_before):
             await self._send([_delta(index, {"tool_calls": [{"index": place, **call.fields}]})])
         if chunk.finish_reason:
-            end = end_of(chunk.finish_reason, chunk.stop_reason)
-            if reader and reader.num_calls:
+            end = end_of(chunk)
+            if reader and reader.num_calls and not any(call.is_cut for call in calls):
                 end = _with_calls(end)
             await self._send([{**_delta(index, {}), **end}])
 
-    async def _send(self, choices: list[Values], usage: Values | None = None) -> None:
-        event = {**self._head, "choices": choices}
+    async def _send(
+        self, choices: list[Values], usage: Values | None = None, more: Values | None = None
+    ) -> None:
+        event = {**self._head, "choices": choices, **(more or {})}
         asked = self._plan.asked
         if usage is None and asked.has_running_usage:
-            usage = counts_of(self._usage.prompt_tokens, self._num_output_tokens)
+            usage = counts_of(self._num_prompt_tokens, self._num_output_tokens)
         if asked.has_usage or usage is not None:
             event["usage"] = usage
         await self._stream.send(msgspec.json.encode(event))
 
 
 def _delta(index: int, delta: Values, logprobs: Values | None = None) -> Values:
-    return {"index": index, "delta": delta, "logprobs": logprobs, **end_of(0, "")}
+    return {"index": index, "delta": delta, "logprobs": logprobs, **CONTINUES}
+
+
+def _prompt_ids(chunk: pb.GenerateChunk) -> Values:
+    """What an answer's first event tells of the prompt, as in vLLM."""
+    return {"prompt_token_ids": list(chunk.prompt_token_ids)}

@@ -1,25 +1,28 @@
 """The body of `/v1/chat/completions`, and the conversation that it has."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.contract.grammar import Grammar
-from service.http.openai.fields import unsupported
+from service.http.numbers import Whole
 from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
 from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
-NOT_STRICT = "with this model only a call that tool_choice requires keeps to a schema"
+ANSWERING = ("assistant", "tool", "function")  # they may have nothing to say
 # The body's names of fields of a conversation that the typed API calls otherwise.
 CHAT_FIELDS = {
     "prompt": "messages",
     "conversation": "messages",
     "template_variables": "chat_template_kwargs",
 }
+NO_EFFORT, USUAL_EFFORT = "none", "medium"
 CHOICES = "auto, none, required, or a function by its name"
 
 
@@ -34,15 +37,22 @@ class FunctionCall(msgspec.Struct):
     """The function of a call, its arguments as the text of a JSON object."""
 
     name: str
-    arguments: str = "{}"
+    arguments: str | dict[str, Any] | None = None  # an object or null, as some clients write them
+
+    @property
+    def argument_text(self) -> str:
+        """The arguments as the text of JSON."""
+        if isinstance(self.arguments, dict):
+            return msgspec.json.encode(self.arguments).decode()
+        return self.arguments or "{}"
 
 
 class ToolCall(msgspec.Struct):
     """An assistant's call of a function."""
 
     function: FunctionCall
-    id: str = ""
-    type: str = "function"
+    id: str | None = None
+    type: str | None = None  # function; there is no other
 
 
 class Function(msgspec.Struct):
@@ -71,16 +81,32 @@ class ChatMessage(msgspec.Struct, kw_only=True):
     tool_call_id: str | None = None
     function_call: FunctionCall | None = None  # what tool_calls replaced
     reasoning_content: str | None = None
+    reasoning: str | None = None  # vLLM's name of it
     refusal: str | None = None
+
+
+class ReasoningOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """How much a model thinks before its answer."""
+
+    effort: str | None = None
+    enabled: bool | None = None
+
+
+class ThinkingOptions(msgspec.Struct):
+    """Whether a model thinks before its answer."""
+
+    type: Literal["enabled", "disabled"]
 
 
 class ChatRequest(SamplingFields, kw_only=True):
     """The body, as OpenAI has it and vLLM adds to it."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["chats"]
+
     messages: list[ChatMessage]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Whole | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Whole | None = None
     tools: list[Tool] | None = None
     tool_choice: Any = None
     functions: list[Any] | None = None
@@ -95,7 +121,10 @@ class ChatRequest(SamplingFields, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     echo: bool | None = None
-    return_token_ids: bool | None = None
+    documents: list[dict[str, Any]] | None = None
+    reasoning_effort: str | None = None
+    reasoning: ReasoningOptions | None = None  # OpenRouter's and SGLang's
+    thinking: ThinkingOptions | None = None
 
     def check(self) -> None:
         """Raise `HttpError` for what is not supported."""
@@ -118,8 +147,10 @@ class ChatRequest(SamplingFields, kw_only=True):
                 )
 
     def _check_form(self) -> None:
-        if self.audio is not None or (self.modalities or ["text"]) != ["text"]:
+        if (self.modalities or ["text"]) != ["text"]:
             raise unsupported("modalities", "the output is text")
+        if self.audio is not None:
+            raise unsupported("audio", "the output is text")
         if self.web_search_options is not None:
             raise unsupported("web_search_options", "the server reaches no network")
 
@@ -140,6 +171,8 @@ class ChatRequest(SamplingFields, kw_only=True):
                 f"{self.form_field} is set beside {self.strict_field}, expected one of them",
                 self.form_field,
             )
+        if self.function_call not in (None, "none", "auto"):
+            raise unsupported("function_call", "tool_choice is what replaced it")
         if self.functions and self.function_call != "none":
             raise unsupported("functions", "tools are what replaced them")
         self._check_choice(names)
@@ -148,7 +181,7 @@ class ChatRequest(SamplingFields, kw_only=True):
         if self.tool_choice in (None, "none", "auto"):
             return
         chosen = self.chosen_name
-        if self.tool_choice != "required" and not chosen:
+        if not self.must_call and not chosen:
             shown = repr(self.tool_choice)[:64]
             raise unsupported("tool_choice", f"it is {shown}, expected {CHOICES}")
         if chosen and chosen not in names:
@@ -162,6 +195,11 @@ class ChatRequest(SamplingFields, kw_only=True):
                 f"{self.form_field} is set beside tool_choice, expected one of them",
                 self.form_field,
             )
+
+    @property
+    def must_call(self) -> bool:
+        """Whether any function must be called: `any` is Mistral's name of it."""
+        return isinstance(self.tool_choice, str) and self.tool_choice in ("required", "any")
 
     @property
     def chosen_name(self) -> str:
@@ -179,10 +217,9 @@ class ChatRequest(SamplingFields, kw_only=True):
         Raises `HttpError`.
         """
         chosen, strict = self.chosen_name, self.strict_field
-        if not chosen and self.tool_choice != "required" and not strict:
+        is_kept = strict and form in FREE_FORMS  # others begin calls with what no grammar has
+        if not chosen and not self.must_call and not is_kept:
             return None
-        if strict and form not in FREE_FORMS:
-            raise unsupported(strict, NOT_STRICT)
         is_single = bool(chosen) or self.parallel_tool_calls is False
         return grammar_of_calls(form, self.callables, is_single=is_single, may_be_text=bool(strict))
 
@@ -220,12 +257,13 @@ class ChatRequest(SamplingFields, kw_only=True):
     def num_tokens(self) -> int | None:
         """The output's tokens at most; None leaves it to the server."""
         given = self.max_completion_tokens
-        return self.max_tokens if given is None else given
+        number: int | None = self.value_of("max_tokens") if given is None else given
+        return number
 
     @property
     def field_names(self) -> dict[str, str]:
         """The body's names of fields that the typed API calls otherwise."""
-        names = CHAT_FIELDS | self.grammar_names
+        names = CHAT_FIELDS | self.other_names
         if not self.form_field:
             names["lark"] = self.strict_field or "tool_choice"
         if self.max_completion_tokens is not None:
@@ -246,6 +284,37 @@ class ChatRequest(SamplingFields, kw_only=True):
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
+    def _variables(self) -> tuple[dict[str, Any], list[str]]:
+        """The variables of the template, and those that it must read. Raises `HttpError`."""
+        named, needed = dict(self.chat_template_kwargs or {}), []
+        if self.documents is not None:
+            named["documents"] = self.documents
+            needed += ["documents"] if self.documents else []
+        effort = self.effort
+        if effort == NO_EFFORT:  # what templates that let a model think call it
+            named |= dict.fromkeys(("enable_thinking", "thinking"), False)
+        elif self.thinking is not None or (self.reasoning and self.reasoning.enabled):
+            named |= dict.fromkeys(("enable_thinking", "thinking"), True)
+        if effort:
+            named["reasoning_effort"] = effort
+            needed += [] if effort in (NO_EFFORT, USUAL_EFFORT) else ["reasoning_effort"]
+        return named, needed
+
+    @property
+    def effort(self) -> str | None:
+        """How much the model is to think, if the request says it. Raises `HttpError`."""
+        has_other = self.reasoning is not None or self.thinking is not None
+        if self.reasoning_effort is not None and has_other:
+            name = "thinking" if self.reasoning is None else "reasoning"
+            raise invalid(f"{name} is set beside reasoning_effort, expected one of them", name)
+        if self.reasoning is not None:
+            if self.reasoning.enabled is False:
+                return NO_EFFORT
+            return self.reasoning.effort
+        if self.thinking is not None and self.thinking.type == "disabled":
+            return NO_EFFORT
+        return self.reasoning_effort
+
     def _declared(self) -> list[str]:
         """The functions that may be called, each as JSON with the fields in OpenAI's order."""
         if not self.callable_names:
@@ -261,11 +330,13 @@ class ChatRequest(SamplingFields, kw_only=True):
                 "continue_final_message is true, expected add_generation_prompt to be false",
                 "continue_final_message",
             )
-        variables = msgspec.json.encode(self.chat_template_kwargs or {}).decode()
+        named, needed = self._variables()
+        variables = msgspec.json.encode(named).decode()
         return pb.Conversation(
             messages=[_message(each, f"messages[{n}]") for n, each in enumerate(self.messages)],
             tools=self._declared(),
-            template_variables=variables if self.chat_template_kwargs else "",
+            template_variables=variables if named else "",
+            needed_variables=needed,
             omit_answer_prompt=continues or self.add_generation_prompt is False,
             continue_final_message=continues,
         )
@@ -291,7 +362,7 @@ def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
         calls = [*calls, ToolCall(message.function_call)]
     content = _text_of(message, f"{field}.content")
     if content is None and not calls:
-        if message.role != "assistant":
+        if message.role not in ANSWERING:
             raise invalid(f"{field}.content is missing", f"{field}.content")
         content = message.refusal or ""
     return pb.ChatMessage(
@@ -299,18 +370,22 @@ def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
         content=content,
         name=message.name or "",
         tool_call_id=message.tool_call_id or "",
-        reasoning_content=message.reasoning_content or "",
+        reasoning_content=message.reasoning_content or message.reasoning or "",
         tool_calls=[
-            pb.ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+            pb.ToolCall(
+                id=call.id or "", name=call.function.name, arguments=call.function.argument_text
+            )
             for call in calls
         ],
     )
 
 
 def _text_of(message: ChatMessage, field: str) -> str | None:
-    """The content as one text: parts are lines of it, as at other servers."""
+    """The content as one text: parts are lines of it, as at other servers; no parts are none."""
     if not isinstance(message.content, list):
         return message.content
+    if not message.content and message.role in ANSWERING:
+        return None
     texts = []
     for place, part in enumerate(message.content):
         if part.type not in ("text", "refusal") or part.text is None:

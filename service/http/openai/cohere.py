@@ -4,12 +4,13 @@ What the texts are for names the prompt: `search_query` is the model's prompt `q
 and a model without such a prompt embeds them with its default one, or as they are.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
 from attendant.v1 import text_pb2
 
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import (
     FLOAT,
     encoding_of,
@@ -19,8 +20,10 @@ from service.http.openai.embedding_fields import (
     written,
 )
 from service.http.openai.embeddings import EMBED
-from service.http.openai.fields import check_count, named_texts, unsupported
+from service.http.openai.fields import check_count, named_texts
 from service.http.openai.models import find_model, name_of
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 
@@ -30,13 +33,15 @@ TYPES = "embedding_types"
 class CohereEmbedRequest(msgspec.Struct, kw_only=True):
     """The body, as Cohere has it."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["Cohere's vectors"]
+
     texts: list[str]
     model: str | None = None
     input_type: str | None = None
     embedding_types: list[str] | None = None
-    output_dimension: int | None = None
+    output_dimension: Whole | None = None
     truncate: Literal["NONE", "START", "END"] = "END"
-    max_tokens: int | None = None
+    max_tokens: Whole | None = None
 
 
 def cohere_routes() -> tuple[Route, ...]:

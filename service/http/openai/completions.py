@@ -8,17 +8,21 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 from uuid import uuid4
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
+from service.http.numbers import Whole
 from service.http.openai.answers import Values, counts_of, end_of, usage_of
-from service.http.openai.fields import Prompt, prompts_of, together, unsupported
+from service.http.openai.fields import Prompt, prompts_of, together
 from service.http.openai.logprobs import TokenTexts, by_id
-from service.http.openai.models import BASES, name_of
+from service.http.openai.models import BASES, find_model, name_of
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
@@ -35,19 +39,20 @@ MAX_BEST_OF = 64  # as the typed API's `n`
 class CompletionRequest(SamplingFields, kw_only=True):
     """The body, as OpenAI has it and vLLM adds to it."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["completions"]
+
     prompt: msgspec.Raw
-    best_of: int | None = None
+    best_of: Whole | None = None
     echo: bool | None = None
     suffix: str | None = None
-    logprobs: int | None = None
-    return_tokens_as_token_ids: bool | None = None
-    return_token_ids: bool | None = None
+    logprobs: Whole | None = None
+    add_special_tokens: bool | None = None
 
     @property
     def field_names(self) -> dict[str, str]:
         """The body's names of what the typed API calls otherwise."""
         is_echo = self.echo and self.prompt_logprobs is None
-        return self.grammar_names | ({"prompt_logprobs": "logprobs"} if is_echo else {})
+        return self.other_names | ({"prompt_logprobs": "logprobs"} if is_echo else {})
 
 
 def completion_routes() -> tuple[Route, ...]:
@@ -68,7 +73,7 @@ async def complete(request: Request) -> Reply | None:
     choices: list[Values] = []
     for answer, echoed in zip(answers, plan.echoed, strict=True):
         for result in plan.best(answer.results):
-            choice = _choice(len(choices), result, echoed, answer.prompt_logprobs, plan)
+            choice = _choice(len(choices), result, echoed, answer, plan)
             choices.append(choice)
     usage = usage_of([answer.usage for answer in answers])
     named = {"model": answers[0].model} if answers else {}
@@ -99,14 +104,24 @@ class Plan:
             raise unsupported(
                 "prompt_logprobs", "events have no place for it, echo and logprobs do"
             )
+        if asked.echo and asked.truncate_prompt_tokens is not None:
+            raise invalid(
+                "truncate_prompt_tokens is set beside echo, expected one of them: the text of what "
+                "is left of a prompt is not told",
+                "truncate_prompt_tokens",
+            )
         _check_best_of(asked)
         model = await name_of(request, asked.model)
         settings = request.front.settings
         prompts = prompts_of(asked.prompt, "prompt", settings.max_texts)
         _check_queue(len(prompts), _num_best(asked), settings.max_queue_requests)
-        max_tokens = DEFAULT_MAX_TOKENS if asked.max_tokens is None else asked.max_tokens
+        max_tokens = asked.value_of("max_tokens")
+        is_chat = max_tokens is None and (await find_model(request, model)).has_chat_template
+        if max_tokens is None and not is_chat:
+            max_tokens = DEFAULT_MAX_TOKENS
         params = asked.sampling_params(max_tokens, asked.logprobs, _num_prompt_logprobs(asked))
-        if _num_best(asked) > (asked.n or 1):
+        params.open_max_tokens = is_chat
+        if _num_best(asked) > asked.num_samples:
             params.n, params.logprobs = _num_best(asked), asked.logprobs or 0
         echoed = [""] * len(prompts)
         if asked.echo:
@@ -121,7 +136,7 @@ class Plan:
 
     @property
     def num_samples(self) -> int:
-        return self.asked.n or 1
+        return self.asked.num_samples
 
     def message(self, prompt: Prompt) -> pb.GenerateRequest:
         request = pb.GenerateRequest(
@@ -131,6 +146,8 @@ class Plan:
             request.text = prompt
         else:
             request.token_ids.ids.extend(prompt)
+        request.omit_special_tokens = self.asked.add_special_tokens is False
+        self.asked.read_prompt(request)
         return request
 
     def best(self, results: Iterable[pb.GeneratedText]) -> list[pb.GeneratedText]:
@@ -156,19 +173,20 @@ def _num_prompt_logprobs(asked: CompletionRequest) -> int | None:
 def _check_best_of(asked: CompletionRequest) -> None:
     if asked.best_of is None:
         return
-    if asked.best_of < (asked.n or 1):
+    num_samples = asked.num_samples
+    if asked.best_of < num_samples:
         raise invalid(
-            f"best_of is {asked.best_of}, expected at least n, which is {asked.n or 1}", "best_of"
+            f"best_of is {asked.best_of}, expected at least n, which is {num_samples}", "best_of"
         )
     if asked.best_of > MAX_BEST_OF:
         raise invalid(f"best_of is {asked.best_of}, expected at most {MAX_BEST_OF}", "best_of")
-    if asked.use_beam_search and asked.best_of > (asked.n or 1):
+    if asked.use_beam_search and asked.best_of > num_samples:
         raise invalid(
-            f"best_of is {asked.best_of}, expected {asked.n or 1} as n is: with use_beam_search n "
+            f"best_of is {asked.best_of}, expected {num_samples} as n is: with use_beam_search n "
             "is also the number of beams",
             "best_of",
         )
-    if asked.stream and asked.best_of > (asked.n or 1):
+    if asked.stream and asked.best_of > num_samples:
         raise invalid("best_of is larger than n, expected stream to be false", "best_of")
 
 
@@ -184,7 +202,7 @@ def _check_queue(num_prompts: int, num_samples: int, most: int) -> None:
 
 
 def _num_best(asked: CompletionRequest) -> int:
-    return asked.best_of or asked.n or 1
+    return asked.best_of or asked.num_samples
 
 
 def _mean_logprob(result: pb.GeneratedText) -> float:
@@ -208,9 +226,10 @@ def _choice(
     index: int,
     result: pb.GeneratedText,
     echoed: str,
-    scores: Sequence[pb.TokenLogprob],
+    answer: pb.GenerateResponse,
     plan: Plan,
 ) -> Values:
+    scores: Sequence[pb.TokenLogprob] = answer.prompt_logprobs
     writer, asked = plan.writer(), plan.asked
     choice = {
         "index": index,
@@ -219,12 +238,14 @@ def _choice(
         and writer.written(
             result.logprobs, prompt=scores if asked.echo else (), num_top=asked.logprobs or 0
         ),
-        **end_of(result.finish_reason, result.stop_reason),
+        **end_of(result),
     }
     if asked.prompt_logprobs is not None:
         choice["prompt_logprobs"] = by_id(scores, asked.prompt_logprobs)
     if plan.asked.return_token_ids:
         choice["token_ids"] = list(result.token_ids)
+    if plan.asked.tells_prompt_ids:
+        choice["prompt_token_ids"] = list(answer.prompt_token_ids)
     return choice
 
 
@@ -240,7 +261,8 @@ class _Streaming:
 
     async def run(self) -> None:
         plan = self._plan
-        if plan.asked.has_running_usage:
+        self._num_prompt_tokens = [0] * len(plan.prompts)
+        if plan.asked.has_running_usage and len(plan.prompts) > 1:  # of one, its first event tells
             counts = [self._count(prompt) for prompt in plan.prompts]
             self._num_prompt_tokens = await together(counts)
         works = [self._generate(place, prompt) for place, prompt in enumerate(plan.prompts)]
@@ -252,7 +274,10 @@ class _Streaming:
     async def _count(self, prompt: Prompt) -> int:
         if not isinstance(prompt, str):
             return len(prompt)
-        message = text_pb2.TokenizeRequest(model=self._plan.model, texts=[prompt])
+        omits_special = self._plan.asked.add_special_tokens is False
+        message = text_pb2.TokenizeRequest(
+            model=self._plan.model, texts=[prompt], omit_special_tokens=omits_special
+        )
         return int((await self._request.ask(TOKENIZE, message)).num_tokens)
 
     async def _generate(self, place: int, prompt: Prompt) -> pb.GenerationUsage:
@@ -261,13 +286,17 @@ class _Streaming:
         unsaid = dict.fromkeys(range(plan.num_samples), echoed)
         writers = [plan.writer() for _ in unsaid]
         scores: list[pb.TokenLogprob] = []
+        prompt_ids: list[int] = []
 
         async def write(chunk: pb.GenerateChunk) -> None:
             sample, writer = chunk.sample_index, writers[chunk.sample_index]
             self._num_output_tokens += len(chunk.token_ids)
             usage.MergeFrom(chunk.usage)
+            if chunk.num_prompt_tokens:
+                self._num_prompt_tokens[place] = chunk.num_prompt_tokens
             scores.extend(chunk.prompt_logprobs)  # of the first chunk; each sample begins with them
-            before = scores if sample in unsaid else []
+            is_first = sample in unsaid
+            before = scores if is_first else []
             logprobs = None
             if writer is not None and (before or chunk.logprobs):
                 num_top = plan.asked.logprobs or 0
@@ -276,10 +305,13 @@ class _Streaming:
                 "index": place * plan.num_samples + sample,
                 "text": unsaid.pop(sample, "") + chunk.text,
                 "logprobs": logprobs,
-                **end_of(chunk.finish_reason, chunk.stop_reason),
+                **end_of(chunk),
             }
             if plan.asked.return_token_ids:
                 choice["token_ids"] = list(chunk.token_ids)
+            if plan.asked.tells_prompt_ids:  # as in vLLM: in the first of each choice
+                prompt_ids.extend(chunk.prompt_token_ids)
+                choice["prompt_token_ids"] = prompt_ids if is_first else None
             await self._send([choice])
 
         await self._request.ask(GENERATE, plan.message(prompt), write)

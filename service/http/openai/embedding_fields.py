@@ -40,7 +40,15 @@ PROMPTS_FOR = {
     "classification": ("classification",),
     "clustering": ("clustering", "separation"),
 }
-PURPOSES = {"query": "search_query", "document": "search_document", "passage": "search_document"}
+PURPOSES = {
+    "query": "search_query",
+    "document": "search_document",
+    "passage": "search_document",
+    # Jina's
+    "retrieval.query": "search_query",
+    "retrieval.passage": "search_document",
+    "separation": "clustering",
+}
 
 
 def prompt_for(model: text_pb2.Model, purpose: str, field: str = "input_type") -> str:

@@ -1,10 +1,13 @@
 """`/v1/embeddings`: a vector per text, as numbers or as base64 of little-endian float32."""
 
+from typing import Any, ClassVar
+
 import msgspec
 from attendant.v1 import text_pb2
 from attendant.v1.generation_pb2 import TokenIds
 
 from service.errors import InvalidArgument
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import (
     BASE64,
     FLOAT,
@@ -16,11 +19,19 @@ from service.http.openai.embedding_fields import (
 )
 from service.http.openai.fields import TRUNCATION, is_cut, named_texts, prompts_of
 from service.http.openai.models import BASES, find_model, name_of
+from service.http.peer_fields import Refusals
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
 
 EMBED = "/attendant.v1.TextService/Embed"
+# Other names of fields: Jina's and Voyage's.
+SAME = {
+    "input_type": ("task",),
+    "dimensions": ("output_dimension",),
+    "embedding_type": ("output_dtype",),
+}
 FOREIGN_IDS = (
     ": the ids may be another tokenizer's, as LangChain's OpenAIEmbeddings sends them unless "
     "check_embedding_ctx_length is False"
@@ -30,14 +41,49 @@ FOREIGN_IDS = (
 class EmbeddingRequest(msgspec.Struct, kw_only=True):
     """The body, as OpenAI has it, and vLLM, Jina and Voyage add to it."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["embeddings"]
+
     input: msgspec.Raw
     model: str | None = None
     encoding_format: str | None = None
-    dimensions: int | None = None
-    truncate_prompt_tokens: int | None = None
+    dimensions: Whole | None = None
+    truncate_prompt_tokens: Whole | None = None
     prompt_name: str | None = None
     input_type: str | None = None  # what the texts are for
     embedding_type: str | None = None
+    # Jina's and Voyage's names of the same
+    task: str | None = None
+    truncate: bool | None = None
+    truncation: bool | None = None
+    output_dimension: Whole | None = None
+    output_dtype: str | None = None
+
+    def value_of(self, name: str) -> Any:  # noqa: ANN401 - any field's
+        """A field's value by whichever of its names it is given. Raises `HttpError` for two."""
+        named = {
+            each: value
+            for each in (name, *SAME[name])
+            if (value := getattr(self, each)) is not None
+        }
+        if len(named) > 1:
+            first, second, *_ = named
+            raise invalid(f"{second} is set beside {first}, expected one of them", second)
+        return next(iter(named.values()), None)
+
+    def name_of(self, name: str) -> str:
+        """The name by which the field is given."""
+        return next((each for each in SAME[name] if getattr(self, each) is not None), name)
+
+    def is_cut(self, max_tokens: int | None) -> bool:
+        """Whether long texts are cut. Raises `HttpError`."""
+        names = [name for name in ("truncate", "truncation") if getattr(self, name) is not None]
+        if names and self.truncate_prompt_tokens is not None:
+            raise invalid(
+                f"{names[0]} is set beside truncate_prompt_tokens, expected one of them", names[0]
+            )
+        if names:
+            return bool(getattr(self, names[0]))
+        return is_cut(self.truncate_prompt_tokens, max_tokens)
 
 
 def embedding_routes() -> tuple[Route, ...]:
@@ -54,13 +100,13 @@ async def embed(request: Request) -> Reply:
             "encoding_format",
         )
     name = await name_of(request, asked.model)
-    kind = asked.embedding_type or FLOAT
+    kind = asked.value_of("embedding_type") or FLOAT
     message = text_pb2.EmbedRequest(
         model=name,
-        truncate=is_cut(asked.truncate_prompt_tokens, await _length(request, name, asked)),
+        truncate=asked.is_cut(await _length(request, name, asked)),
         prompt_name=await _prompt_name(request, name, asked),
-        dimensions=width_in(asked.dimensions),
-        encodings=[encoding_of(kind, "embedding_type")],
+        dimensions=width_in(asked.value_of("dimensions"), asked.name_of("dimensions")),
+        encodings=[encoding_of(kind, asked.name_of("embedding_type"))],
         kinds=[text_pb2.EMBEDDING_KIND_DENSE],
     )
     inputs = prompts_of(asked.input, "input", request.front.settings.max_texts)
@@ -68,7 +114,10 @@ async def embed(request: Request) -> Reply:
     message.token_ids.extend(TokenIds(ids=each) for each in inputs if not isinstance(each, str))
     if message.texts and message.token_ids:
         raise invalid("input has texts and token ids, expected one of them", "input")
-    request.field_names = {"encodings": "embedding_type"}
+    request.field_names = {
+        "encodings": asked.name_of("embedding_type"),
+        "dimensions": asked.name_of("dimensions"),
+    }
     try:
         with named_kinds(), named_texts("input[{}]".format):
             answer = await request.ask(EMBED, message)
@@ -96,10 +145,9 @@ async def _length(request: Request, model: str, asked: EmbeddingRequest) -> int 
 
 async def _prompt_name(request: Request, model: str, asked: EmbeddingRequest) -> str:
     """The prompt that the request names, or has by what its texts are for. Raises `HttpError`."""
-    if not asked.input_type:
+    purpose, name = asked.value_of("input_type"), asked.name_of("input_type")
+    if not purpose:
         return asked.prompt_name or ""
     if asked.prompt_name:
-        raise invalid(
-            "input_type stands in place of prompt_name, expected one of them", "input_type"
-        )
-    return prompt_for(await find_model(request, model), asked.input_type)
+        raise invalid(f"{name} stands in place of prompt_name, expected one of them", name)
+    return prompt_for(await find_model(request, model), purpose, name)

@@ -11,7 +11,8 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.errors import InvalidArgument
 from service.http.json_faults import Fault, of_values, told
-from service.http.status import HttpError, invalid
+from service.http.peer_fields import unsupported
+from service.http.status import invalid
 
 T = TypeVar("T")
 Prompt: TypeAlias = str | list[int]  # text, or token ids
@@ -97,11 +98,6 @@ def sampling_params_of(named: dict[str, Any]) -> pb.SamplingParams:
         fault = of_values(named, descriptor)
         fault = fault or Fault(f"a sampling parameter is out of range: {error}")
         raise invalid(fault.text, (fault.field or "").partition("[")[0] or None) from error
-
-
-def unsupported(name: str, why: str) -> HttpError:
-    """The refusal of a field whose meaning would be lost if it were ignored."""
-    return invalid(f"{name} is not supported: {why}", name, "unsupported_parameter")
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -98,12 +98,15 @@ def by_id(prompt: Iterable[pb.TokenLogprob], num_top: int) -> list[dict[str, Any
     return written
 
 
-def in_chat(tokens: Iterable[pb.TokenLogprob]) -> dict[str, Any]:
-    """The log probabilities of an output as chats have them: texts, and the bytes they are of."""
+def in_chat(tokens: Iterable[pb.TokenLogprob], *, as_ids: bool = False) -> dict[str, Any]:
+    """The log probabilities of an output as chats have them: texts, and the bytes they are of.
+
+    With `as_ids` a token is told by its id in place of its text, as in vLLM.
+    """
 
     def one(token: pb.TokenLogprob) -> dict[str, Any]:
         return {
-            "token": token.token.decode(errors="replace"),
+            "token": f"token_id:{token.id}" if as_ids else token.token.decode(errors="replace"),
             "logprob": max(token.logprob, LOWEST),
             "bytes": list(token.token),
         }

@@ -11,12 +11,22 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.contract.grammar import VLLM_NAMES, Grammar, take_grammar
 from service.errors import InvalidArgument
-from service.http.openai.fields import unsupported
+from service.http.peer_fields import unsupported
 from service.http.status import invalid
 
 ANY_OBJECT = {"type": "object"}
 FORMS = "expected text, json_object or json_schema"
-FIELDS = ("response_format", "structured_outputs", *(f"guided_{name}" for name in VLLM_NAMES))
+# Other servers' names of fields: what vLLM's `structured_outputs` calls them.
+SPELLINGS = {
+    **{f"guided_{name}": name for name in VLLM_NAMES},  # vLLM's older ones
+    "guided_json_object": "json_object",
+    "json_schema": "json",  # llama.cpp's and SGLang's
+    "regex": "regex",  # SGLang's
+    "grammar": "grammar",  # llama.cpp's, where it is no GBNF
+}
+FIELDS = ("response_format", "structured_outputs", *SPELLINGS)
+OFTEN_EMPTY = ("grammar", "json_schema", "regex")  # of clients that always send them
+GBNF = "::="  # what no grammar in Lark has behind the name of a rule
 
 
 class SchemaFormat(msgspec.Struct):
@@ -46,14 +56,19 @@ class FormFields(msgspec.Struct, kw_only=True):
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
+    guided_json_object: bool | None = None
     guided_whitespace_pattern: str | None = None
+    # SGLang's and llama.cpp's
+    json_schema: Any = None
+    regex: Any = None
+    grammar: Any = None
 
     @property
     def form_field(self) -> str:
         """The name of the field that says the form; empty where none does."""
         return next((name for name in FIELDS if self._value(name) is not None), "")
 
-    def grammar(self) -> Grammar | None:
+    def output_grammar(self) -> Grammar | None:
         """The form; None where the output is any text. Raises `HttpError`."""
         if self.guided_whitespace_pattern is not None:
             raise unsupported("guided_whitespace_pattern", "spaces in JSON are as Python has them")
@@ -63,6 +78,7 @@ class FormFields(msgspec.Struct, kw_only=True):
         if not named:
             return None
         (name,) = named
+        self._check_dialect(name)
         try:
             return take_grammar({"structured_outputs": self._value(name)})
         except InvalidArgument as error:
@@ -72,8 +88,19 @@ class FormFields(msgspec.Struct, kw_only=True):
         if name == "response_format":
             return _of_format(self.response_format)
         value = getattr(self, name)
-        is_guided = value is not None and name != "structured_outputs"
-        return {name.removeprefix("guided_"): value} if is_guided else value
+        if name not in SPELLINGS:
+            return value
+        is_absent = value is None or value is False or (value == "" and name in OFTEN_EMPTY)
+        return None if is_absent else {SPELLINGS[name]: value}
+
+    def _check_dialect(self, name: str) -> None:
+        """Raise `HttpError` for a grammar of llama.cpp's kind, or xgrammar's."""
+        value = self._value(name)
+        text = value.get("grammar") if isinstance(value, dict) else None
+        if isinstance(text, str) and GBNF in text:
+            raise unsupported(
+                name, "it is in GBNF, expected llguidance's Lark, or a JSON schema or expression"
+            )
 
 
 def message_fields(grammar: Grammar | None) -> dict[str, Any]:

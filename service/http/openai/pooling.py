@@ -5,18 +5,21 @@ per token.
 """
 
 import time
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
 from attendant.v1 import text_pb2
 
 from service.api.packed import values_of
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import named_kinds, whole_in
 from service.http.openai.embeddings import EMBED
-from service.http.openai.fields import is_cut, named_texts, texts_of, unsupported
+from service.http.openai.fields import is_cut, named_texts, texts_of
 from service.http.openai.models import find_model, name_of
 from service.http.openai.scores import BASES, usage_of
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 
@@ -27,22 +30,26 @@ KINDS = {"embed": "dense", "token_embed": "token_vectors"}
 class SparseRequest(msgspec.Struct, kw_only=True):
     """The body of TEI's clients; `top_k` is Attendant's own."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["sparse vectors"]
+
     inputs: msgspec.Raw
     model: str | None = None
     truncate: bool | None = None
     truncation_direction: str | None = None
     prompt_name: str | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
 
 
 class PoolingRequest(msgspec.Struct, kw_only=True):
     """The body of vLLM's clients."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["pooling"]
+
     input: msgspec.Raw
     model: str | None = None
     task: Literal["embed", "token_embed"] | None = None
     encoding_format: str | None = None
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: Whole | None = None
 
 
 def pooling_routes() -> tuple[Route, ...]:

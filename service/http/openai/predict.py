@@ -4,14 +4,16 @@ A text, or a pair of texts in a list, is one input; a list of lists has several.
 texts is a pair and no batch.
 """
 
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 from attendant.v1 import text_pb2
 
-from service.http.openai.fields import check_count, named_texts, unsupported
+from service.http.openai.fields import check_count, named_texts
 from service.http.openai.models import name_of
 from service.http.openai.scores import BASES, CLASSIFY
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
@@ -22,6 +24,8 @@ TextOrPair: TypeAlias = list[str]  # of one or two
 
 class PredictRequest(msgspec.Struct, kw_only=True):
     """The body, with a model beside it where several are served."""
+
+    REFUSED: ClassVar[Refusals] = REFUSALS["prediction"]
 
     inputs: str | list[str | TextOrPair]
     model: str | None = None

@@ -8,13 +8,14 @@ vectors.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
 from attendant.v1 import features_pb2, text_pb2
 
-from service.errors import InvalidArgument
+from service.errors import InputTooLong, InvalidArgument
+from service.http.numbers import Whole
 from service.http.openai.embedding_fields import prompt_for
 from service.http.openai.fields import (
     MAX_ID,
@@ -22,16 +23,17 @@ from service.http.openai.fields import (
     check_count,
     is_cut,
     named_texts,
-    unsupported,
 )
 from service.http.openai.models import find_model, name_of
-from service.http.openai.scores import BASES, SIMILARITY, usage_of
+from service.http.openai.scores import BASES, SCORE_PAIRS, SIMILARITY, usage_of
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
 
 RERANK = "/attendant.v1.TextService/Rerank"
-DOCUMENTS = "documents"  # as the typed API calls them
+DOCUMENTS, QUERY = "documents", "query"  # as the typed API calls them
 Values = dict[str, Any]
 
 
@@ -44,20 +46,22 @@ class Document(msgspec.Struct):
 class RerankRequest(msgspec.Struct, kw_only=True):
     """The body of Cohere's and Jina's clients, or with `texts` that of TEI's."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["reranking"]
+
     query: str | Document
     model: str | None = None
     documents: list[str | Document] | None = None
     texts: list[str] | None = None
-    top_n: int | None = None
+    top_n: Whole | None = None
     return_documents: bool | None = None
     return_text: bool | None = None
     raw_scores: bool | None = None
     use_activation: bool | None = None
     truncate: bool | None = None
     truncation_direction: str | None = None
-    truncate_prompt_tokens: int | None = None
-    max_tokens_per_doc: int | None = None
-    max_chunks_per_doc: int | None = None
+    truncate_prompt_tokens: Whole | None = None
+    max_tokens_per_doc: Whole | None = None
+    max_chunks_per_doc: Whole | None = None
     rank_fields: list[str] | None = None
 
     @property
@@ -83,6 +87,8 @@ class RerankRequest(msgspec.Struct, kw_only=True):
 class RankingRequest(msgspec.Struct, kw_only=True):
     """The body of genai-perf and aiperf."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["ranking"]
+
     query: Document
     passages: list[Document]
     model: str | None = None
@@ -98,8 +104,9 @@ class _Ranking:
     field: str
     way_out: str
     is_truncated: bool = False
-    max_document_tokens: int | None = None
+    max_document_tokens: Whole | None = None
     is_raw: bool | None = None
+    can_cut_query: bool = False  # a pair that is too long is cut as one, as TEI does
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,10 @@ async def rerank(request: Request) -> Reply:
     if asked.texts is not None:
         shown = texts if asked.return_text else [{}] * len(texts)
         return Reply.json(
-            [{"index": index, "score": score, **shown[index]} for index, score in ranked.scores]
+            [
+                {"index": index, "score": score, **shown[index]}
+                for index, score in ranked.scores[: asked.top_n or None]
+            ]
         )
     has_text = asked.return_documents is not False
     results = [
@@ -138,7 +148,7 @@ async def rerank(request: Request) -> Reply:
             "relevance_score": score,
             **({"document": texts[index]} if has_text else {}),
         }
-        for index, score in ranked.scores[: asked.top_n]
+        for index, score in ranked.scores[: asked.top_n or None]
     ]
     return Reply.json(
         {
@@ -174,10 +184,10 @@ def _ranking_of(asked: RerankRequest, most: int) -> _Ranking:
     if given is None:
         raise invalid("documents is missing", DOCUMENTS)
     check_count(len(given), field, most)
-    for name in ("top_n", "max_tokens_per_doc"):
+    for name, least in (("top_n", 0), ("max_tokens_per_doc", 1)):  # 0, vLLM's default: all
         number = getattr(asked, name)
-        if number is not None and number < 1:
-            raise invalid(f"{name} is {number}, expected 1 or more", name)
+        if number is not None and number < least:
+            raise invalid(f"{name} is {number}, expected {least} or more", name)
     if asked.max_chunks_per_doc is not None:
         raise unsupported(
             "max_chunks_per_doc", "a document is read once, max_tokens_per_doc cuts it"
@@ -194,6 +204,7 @@ def _ranking_of(asked: RerankRequest, most: int) -> _Ranking:
         asked.is_truncated,
         asked.max_tokens_per_doc,
         asked.is_raw,
+        asked.texts is not None and asked.truncate is True and asked.max_tokens_per_doc is None,
     )
 
 
@@ -206,6 +217,8 @@ async def _ranked(request: Request, given: str | None, ranking: _Ranking) -> _Ra
     model = await find_model(request, name)
     if model.task == "embedding":
         return await _ranked_by_vectors(request, model, ranking)
+    if ranking.can_cut_query:
+        return await _ranked_by_pairs(request, name, ranking)
     message = text_pb2.RerankRequest(
         model=name,
         query=ranking.query,
@@ -218,6 +231,20 @@ async def _ranked(request: Request, given: str | None, ranking: _Ranking) -> _Ra
         answer = await request.ask(RERANK, message)
     scores = [(result.index, result.score) for result in answer.results]
     return _Ranked(name, scores, answer.num_tokens)
+
+
+async def _ranked_by_pairs(request: Request, model: str, ranking: _Ranking) -> _Ranked:
+    message = text_pb2.ScorePairsRequest(
+        model=model,
+        texts=[ranking.query] * len(ranking.documents),
+        text_pairs=ranking.documents,
+        truncate=True,
+        raw_scores=ranking.is_raw,
+    )
+    answer = await request.ask(SCORE_PAIRS, message)
+    scores = [(index, result.score) for index, result in enumerate(answer.results)]
+    scores.sort(key=lambda pair: -pair[1])
+    return _Ranked(model, scores, answer.num_tokens)
 
 
 async def _ranked_by_vectors(request: Request, model: text_pb2.Model, ranking: _Ranking) -> _Ranked:
@@ -253,6 +280,8 @@ def _named_documents(ranking: _Ranking) -> Iterator[None]:
         yield
     except InvalidArgument as error:
         text, field = str(error), error.field or ""
+        if field == QUERY and isinstance(error, InputTooLong) and ranking.field == "texts":
+            raise InputTooLong(f"{text}, or {ranking.way_out}", QUERY) from error
         if not field.startswith(DOCUMENTS):
             raise
         text = text.replace(DOCUMENTS, ranking.field, 1)

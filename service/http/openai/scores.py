@@ -7,15 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import msgspec
 from attendant.v1 import features_pb2, text_pb2
 
 from service.errors import InvalidArgument
+from service.http.numbers import Whole
 from service.http.openai.fields import is_cut, named_texts, texts_of
 from service.http.openai.models import find_model, name_of
+from service.http.peer_fields import Refusals
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
@@ -24,7 +27,12 @@ CLASSIFY = "/attendant.v1.TextService/Classify"
 SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
 SIMILARITY = "/attendant.v1.FeatureService/Similarity"
 BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
-_PAIRS = (("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"))
+_PAIRS = (
+    ("queries", "documents"),
+    ("queries", "items"),
+    ("text_1", "text_2"),
+    ("data_1", "data_2"),
+)
 _NULL = msgspec.Raw(b"null")
 Values = dict[str, Any]
 
@@ -32,14 +40,17 @@ Values = dict[str, Any]
 class ScoreRequest(msgspec.Struct, kw_only=True):
     """The body, as vLLM has it: two of its fields, one text with several or as many as these."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["scores"]
+
     model: str | None = None
     queries: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     documents: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    items: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # vLLM's other name of documents
     text_1: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     text_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data_1: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     data_2: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: Whole | None = None
     use_activation: bool | None = None
 
     def of(self, name: str) -> msgspec.Raw:
@@ -51,9 +62,11 @@ class ScoreRequest(msgspec.Struct, kw_only=True):
 class ClassifyRequest(msgspec.Struct, kw_only=True):
     """The body, as vLLM has it."""
 
+    REFUSED: ClassVar[Refusals] = REFUSALS["classes"]
+
     input: msgspec.Raw
     model: str | None = None
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: Whole | None = None
     use_activation: bool | None = None
 
 
@@ -70,13 +83,7 @@ def score_routes() -> tuple[Route, ...]:
 async def score(request: Request) -> Reply:
     asked = await request.json(ScoreRequest)
     most = request.front.settings.max_texts
-    given = [pair for pair in _PAIRS if asked.of(pair[0]) != _NULL]
-    if len(given) != 1:
-        expected = " or ".join(f"{one} and {other}" for one, other in _PAIRS)
-        raise invalid(f"the request has {len(given)} pairs of fields, expected {expected}")
-    (names,) = given
-    if asked.of(names[1]) == _NULL:
-        raise invalid(f"{names[1]} is missing", names[1])
+    names = _names_of(asked)
     firsts, seconds = (texts_of(asked.of(name), name, most) for name in names)
     if len(firsts) not in (1, len(seconds)):
         raise invalid(
@@ -93,6 +100,25 @@ async def score(request: Request) -> Reply:
         {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
     ]
     return Reply.json({**_head("score", name), "data": data, "usage": usage_of(num_tokens)})
+
+
+def _names_of(asked: ScoreRequest) -> tuple[str, str]:
+    """The two fields that have the texts. Raises `HttpError`."""
+    known = dict.fromkeys(name for pair in _PAIRS for name in pair)
+    given = [name for name in known if asked.of(name) != _NULL]
+    firsts = [name for name in given if name in dict(_PAIRS)]
+    if len(firsts) != 1:
+        expected = " or ".join(f"{one} and {other}" for one, other in _PAIRS)
+        raise invalid(f"the request has {len(firsts)} pairs of fields, expected {expected}")
+    (first,) = firsts
+    seconds = [second for one, second in _PAIRS if one == first]
+    names = (first, next((name for name in seconds if name in given), seconds[0]))
+    if names[1] not in given:
+        raise invalid(f"{names[1]} is missing", names[1])
+    others = [name for name in given if name not in names]
+    if others:
+        raise invalid(f"{others[0]} is set beside {names[1]}, expected one of them", others[0])
+    return names
 
 
 async def classify(request: Request) -> Reply:

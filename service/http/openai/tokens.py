@@ -1,6 +1,6 @@
 """`/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them and lm-eval asks for them."""
 
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -9,8 +9,10 @@ from attendant.v1 import text_pb2
 
 from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
 from service.http.openai.completions import DETOKENIZE, TOKENIZE
-from service.http.openai.fields import MAX_ID, unsupported
+from service.http.openai.fields import MAX_ID
 from service.http.openai.models import find_model, name_of
+from service.http.peer_fields import Refusals, unsupported
+from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
@@ -20,6 +22,8 @@ BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
     """The body, as vLLM has it: a text, or messages of which the chat template makes one."""
+
+    REFUSED: ClassVar[Refusals] = REFUSALS["tokens"]
 
     model: str | None = None
     prompt: str | None = None
@@ -32,6 +36,8 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     continue_final_message: bool | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
+    reasoning_effort: str | None = None
 
     @property
     def conversation(self) -> pb.Conversation | None:
@@ -49,6 +55,8 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
             continue_final_message=self.continue_final_message,
             chat_template=self.chat_template,
             chat_template_kwargs=self.chat_template_kwargs,
+            documents=self.documents,
+            reasoning_effort=self.reasoning_effort,
         )
         chat.check()
         return chat.conversation
@@ -56,6 +64,8 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
 
 class DetokenizeRequest(msgspec.Struct, kw_only=True):
     """The body, as vLLM has it."""
+
+    REFUSED: ClassVar[Refusals] = REFUSALS["texts of tokens"]
 
     tokens: list[int]
     model: str | None = None

@@ -6,14 +6,16 @@
 
 The markers of some models are special tokens, which no text has: JSON at the beginning of an answer
 is read in any form. What is no call of a function that the request declares is text, and nothing of
-it is lost. Pure, and fed piece by piece: text that may begin a call is held back.
+it is lost; calls behind it are calls. Pure, and fed piece by piece: what may become a call is held
+back, and is text as soon as it cannot. What is read does not depend on where pieces end.
 """
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
+
+from service.http.openai.call_scan import CallScan
 
 MARKERS = {
     "hermes": ("<tool_call>", "</tool_call>"),
@@ -21,17 +23,17 @@ MARKERS = {
     "mistral": ("[TOOL_CALLS]", ""),
 }
 ID_CHARACTERS = 9  # as Mistral's templates demand
-BETWEEN = " \n\t;,"  # two calls
-_DECODER = json.JSONDecoder()
+BETWEEN = " \n\r\t;,"  # two calls
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call; its arguments are the text of a JSON object."""
+    """One call; its arguments are the text of a JSON object, or its beginning."""
 
     id: str
     name: str
     arguments: str
+    is_cut: bool = False  # the output ended within it
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -44,107 +46,201 @@ Piece: TypeAlias = str | Call
 
 
 class CallReader:
-    """Reads one output. `_held` is what is not given yet; in a call it begins behind `_opening`."""
+    """Reads one output, in which text and calls take turns.
 
-    def __init__(self, form: str, names: Collection[str], *, is_single: bool = False) -> None:
+    `_held` is what is not given yet. Before it stands `_opening`, a marker or brackets of what may
+    be a call. At a place of a call, `_scan` reads one that has begun; elsewhere `_lost` follows
+    JSON that turned out to be none, to find the next place.
+    """
+
+    def __init__(
+        self,
+        form: str,
+        names: Collection[str],
+        *,
+        is_single: bool = False,
+        is_required: bool = False,
+    ) -> None:
         self._begin, self._end = MARKERS[form]
         self._names = names
         self._is_single = is_single  # only the first call is given
-        self._held = ""
-        self._opening = ""  # the marker before what may be a call, and spaces before it
-        self._is_in_call = False
-        self._has_text = False
+        self._is_required = is_required  # the output is calls, and nothing else
+        self._held = self._opening = ""
+        self._is_at_call = False
+        self._scan: CallScan | None = None
+        self._lost: _Brackets | None = None
+        self._is_marked = self._is_list = self._follows_call = self._has_text = False
         self.num_calls = 0
 
     def read(self, text: str) -> list[Piece]:
         """What is certain after this text."""
         self._held += text
         pieces: list[Piece] = []
-        while self._advance(pieces, has_closed="}" in text or "]" in text or bool(pieces)):
+        while self._advance(pieces):
             pass
         return pieces
 
-    def end(self) -> list[Piece]:
-        """What was held back, as there is no more to come."""
-        left = self._opening + self._held if self._is_in_call else self._held
-        self._held = self._opening = ""
-        if self.num_calls and not left.strip(BETWEEN):
-            return []
-        return [left] if left else []
+    def end(self, *, is_cut: bool = False) -> list[Piece]:
+        """What was held back, as there is no more to come.
 
-    def _advance(self, pieces: list[Piece], *, has_closed: bool) -> bool:
-        """Move on by a marker or a value; False where more text is needed."""
-        if self._is_in_call:
-            return has_closed and self._read_value(pieces)
-        return self._read_text(pieces)
+        Of an output that was cut, what began as a call is one that `is_cut`.
+        """
+        pieces: list[Piece] = []
+        while self._scan is not None and not (is_cut and self._is_call_begun):
+            self._lose_call(pieces)
+            pieces += self.read("")
+        if is_cut and self._is_call_begun:
+            scan = self._scan or CallScan(self._names, is_marked=True)
+            self._give(_call(scan.open_name, scan.open_arguments, is_cut=True), pieces)
+            return pieces
+        if self._follows_call and not self._opening:
+            body = self._held.strip(BETWEEN)
+            if self._end.startswith(body) or (is_cut and self._begin.startswith(body)):
+                return pieces
+        self._leave(pieces)
+        self._say(self._held, pieces)
+        return pieces
+
+    @property
+    def _is_call_begun(self) -> bool:
+        """Whether an output that ends here ends within a call."""
+        if self._scan is not None:
+            is_sure = self._is_marked or self._is_required or self.num_calls > 0
+            return is_sure or self._scan.name is not None
+        if self._is_required and not self.num_calls and not self._has_text:
+            return True
+        return self._is_marked and bool(self._opening)
+
+    def _advance(self, pieces: list[Piece]) -> bool:
+        """Move on by a part; False where more text is needed."""
+        if self._scan is not None:
+            return self._read_call(self._scan, pieces)
+        return self._read_place(pieces) if self._is_at_call else self._read_text(pieces)
 
     def _read_text(self, pieces: list[Piece]) -> bool:
-        held = self._held
-        if self.num_calls:
-            held = held.lstrip(BETWEEN)
-            if self._end and held.startswith(self._end):
-                self._held = held.removeprefix(self._end)
-                return True
-            if self._end.startswith(held):  # or a part of it
+        held, bare = self._held, self._held.lstrip()
+        if not self._has_text and not self.num_calls:
+            if self._begin != bare and self._begin.startswith(bare):
                 return False
-        bare = held.lstrip()
-        may_be_marker = self._begin.startswith(bare) or bare.startswith(self._begin)
-        if not self._has_text and bare.startswith(("{", "[")) and not may_be_marker:
-            self._open(held[: len(held) - len(bare)], bare)
-            return True
-        before, marker, behind = held.partition(self._begin)
-        if marker:
-            said = before.rstrip()
-            self._say(said, pieces)
-            self._open(before[len(said) :] + marker, behind)
-            return True
-        certain = held[: len(held) - _num_open(held, self._begin)].rstrip()
+            if bare[0] in "{[" and not bare.startswith(self._begin):
+                self._enter(held[: len(held) - len(bare)], bare, is_marked=False)
+                return True
+        place = held.find(self._begin)
+        certain = held[: len(held) - _num_open(held, self._begin) if place < 0 else place].rstrip()
+        end = self._lost.end_in(certain) if self._lost else None
+        if end is not None:
+            certain, self._lost, self._is_at_call = certain[:end], None, True
         self._say(certain, pieces)
         self._held = held[len(certain) :]
-        return False
+        if end is None and place >= 0:
+            behind = place + len(self._begin)
+            self._enter(held[len(certain) : behind], held[behind:], is_marked=True)
+        return end is not None or place >= 0
 
-    def _open(self, marker: str, behind: str) -> None:
-        self._is_in_call, self._opening, self._held = True, marker, behind
+    def _enter(self, opening: str, held: str, *, is_marked: bool) -> None:
+        self._is_at_call, self._is_marked, self._is_list = True, is_marked, False
+        self._opening, self._held, self._lost = opening, held, None
+
+    def _read_place(self, pieces: list[Piece]) -> bool:
+        """Read what may stand before, between or behind calls."""
+        body = self._held.lstrip(BETWEEN)
+        behind_call = self._follows_call and not self._opening
+        if body.startswith(self._begin):
+            self._open(self._begin)
+            self._is_marked, self._is_list = True, False
+        elif self._begin.startswith(body):  # or a part of it
+            return False
+        elif behind_call and self._end and body.startswith(self._end):
+            self._held = body.removeprefix(self._end)
+        elif behind_call and self._end.startswith(body):
+            return False
+        elif body[0] == "[" and not self._is_list:
+            self._open("[")
+            self._is_list = True
+        elif body[0] == "]" and self._is_list and behind_call:
+            self._held, self._is_list = body[1:], False
+        elif body[0] == "{":
+            self._open("")
+            self._scan = CallScan(self._names, is_marked=self._is_marked)
+        else:
+            self._leave(pieces)
+        return True
+
+    def _open(self, mark: str) -> None:
+        """Move spaces and a mark from what is held to what stands before a call."""
+        num_read = len(self._held) - len(self._held.lstrip(BETWEEN)) + len(mark)
+        self._opening += self._held[:num_read]
+        self._held = self._held[num_read:]
+
+    def _read_call(self, scan: CallScan, pieces: list[Piece]) -> bool:
+        scan.feed(self._held)
+        self._held = ""
+        if not scan.can_be_call:
+            self._lose_call(pieces)
+            return True
+        if scan.end is None:
+            return False
+        assert scan.name is not None, "a whole call has a name"
+        assert scan.arguments is not None, "a whole call has arguments"
+        self._give(_call(scan.name, scan.arguments), pieces)
+        self._held = scan.text[scan.end :]
+        self._opening, self._scan, self._follows_call = "", None, True
+        return True
+
+    def _give(self, call: Call, pieces: list[Piece]) -> None:
+        if not (self._is_single and self.num_calls):
+            pieces.append(call)
+        self.num_calls += 1
+
+    def _lose_call(self, pieces: list[Piece]) -> None:
+        """Go on with what cannot be a call as with text, to its end or to the next marker."""
+        assert self._scan is not None, "a call has begun"
+        self._held, self._scan, self._lost = self._scan.text + self._held, None, _Brackets()
+        self._leave(pieces)
+
+    def _leave(self, pieces: list[Piece]) -> None:
+        """Give what stands before no call, without the spaces behind one."""
+        opening = self._opening
+        if self._follows_call:
+            opening = opening.lstrip()
+            self._held = self._held if opening else self._held.lstrip()
+        self._opening, self._is_at_call, self._follows_call = "", False, False
+        self._say(opening, pieces)
+        self._has_text = True
 
     def _say(self, text: str, pieces: list[Piece]) -> None:
         if text:
             pieces.append(text)
             self._has_text = True
 
-    def _read_value(self, pieces: list[Piece]) -> bool:
-        held = self._held.lstrip(BETWEEN)
-        try:
-            value, end = _DECODER.raw_decode(held)
-        except (ValueError, RecursionError):
-            return False
-        self._is_in_call = False
-        calls = self._calls_of(value)
-        if not calls:
-            end += len(self._held) - len(held)
-            self._say(self._opening + self._held[:end], pieces)
-            self._held = self._held[end:]
-            return True
-        kept = calls[: max(0, 1 - self.num_calls)] if self._is_single else calls
-        pieces.extend(kept)
-        self.num_calls += len(calls)
-        self._held, self._opening = held[end:], ""
-        return True
 
-    def _calls_of(self, value: object) -> list[Call]:
-        """The calls that a value is; none where a part of it is no call."""
-        values = value if isinstance(value, list) else [value]
-        calls = [self._call_of(each) for each in values]
-        found = [call for call in calls if call is not None]
-        return found if len(found) == len(calls) else []
+class _Brackets:
+    """Finds the end of what may be no JSON, by brackets that no quotes hold."""
 
-    def _call_of(self, value: object) -> Call | None:
-        if not isinstance(value, dict) or value.get("name") not in self._names:
-            return None
-        arguments = value.get("arguments", value.get("parameters", {}))
-        if not isinstance(arguments, dict):
-            return None
-        text = json.dumps(arguments, ensure_ascii=False)
-        return Call(uuid4().hex[:ID_CHARACTERS], str(value["name"]), text)
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quote = ""
+        self._is_escaped = False
+
+    def end_in(self, text: str) -> int | None:
+        """Behind the bracket that closes the first one, if it is in this piece."""
+        for place, character in enumerate(text):
+            if self._is_escaped:
+                self._is_escaped = False
+            elif self._quote:
+                self._is_escaped = character == "\\"
+                self._quote = "" if character == self._quote else self._quote
+            elif character in "\"'":
+                self._quote = character
+            else:
+                self._depth += (character in "{[") - (character in "}]")
+                if not self._depth and character in "}]":
+                    return place + 1
+        return None
+
+
+def _call(name: str, arguments: str, *, is_cut: bool = False) -> Call:
+    return Call(uuid4().hex[:ID_CHARACTERS], name, arguments, is_cut)
 
 
 def _num_open(text: str, marker: str) -> int:

@@ -254,21 +254,22 @@ def test_a_key_that_is_not_known_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def encoder(tmp_path: Path) -> transformers.BertModel:
+def encoder(tmp_path: Path) -> Any:
     """BERT with a row for each token of its vocabulary and no more, in a folder."""
     torch.manual_seed(3)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = transformers.BertConfig(
         **sizes, vocab_size=600, intermediate_size=16, max_position_embeddings=64,
         initializer_range=0.5,
     )  # fmt: skip
-    model = transformers.BertModel(config).eval()
+    model: Any = transformers.BertModel(config)
+    model.eval()
     write(tmp_path / "bert", "bert", {}, {})
     model.save_pretrained(tmp_path / "bert")
     return model
 
 
-def test_outputs_are_those_of_transformers(encoder: transformers.BertModel, tmp_path: Path) -> None:
+def test_outputs_are_those_of_transformers(encoder: Any, tmp_path: Path) -> None:
     """Of texts and of pairs, whose types follow model_input_names."""
     folder = tmp_path / "bert"
     for settings in (
@@ -294,7 +295,7 @@ def test_outputs_are_those_of_transformers(encoder: transformers.BertModel, tmp_
 
 
 def test_a_tokenizer_with_a_token_more_than_the_network_is_read(
-    encoder: transformers.BertModel, tmp_path: Path
+    encoder: Any, tmp_path: Path
 ) -> None:
     """The token has no row; that a text with it is refused is the server's."""
     folder = tmp_path / "bert"

@@ -16,7 +16,7 @@ from models.checkpoints.tokenizer_settings import TokenizerSettings
 from models.errors import CheckpointError
 from tests.fakes.foreign_texts import vocabulary
 
-BERT, ROBERTA, _, CAMEMBERT, *_ = TEXT_SETTINGS
+BERT, ROBERTA, DISTILBERT, CAMEMBERT = TEXT_SETTINGS[:4]
 POSITIONS = 64
 CASED, OWN = {"do_lower_case": False}, {"max_seq_length": 16, "do_lower_case": True}
 LIMITED = {"model_max_length": 32}

@@ -41,11 +41,14 @@ async def test_every_call_but_probes_needs_a_token(tmp_path: Path) -> None:
             assert (refused.status, refused.headers["www-authenticate"]) == (401, "bearer")
             assert (await ask(served, "GET", path, None, wrong)).status == 401
             assert (await ask(served, "GET", path, None, bearer)).status == 200
+            key = [("x-api-key", TOKEN)]  # as clients of Messages send it
+            assert (await ask(served, "GET", path, None, key)).status == 200
+            assert (await ask(served, "GET", path, None, [*wrong, *key])).status == 401
         missing = await ask(served, "GET", "/v1/models")
         assert missing.json["error"]["code"] == "invalid_api_key"
         assert (await ask(served, "POST", "/api/Classify", SENT)).status == 401
         assert (await ask(served, "POST", "/api/Classify", SENT, bearer)).status == 200
-        assert served.app._admission.refusals["token"] == 12
+        assert served.app._admission.refusals["token"] == 17
 
 
 async def test_a_token_file_that_was_changed_is_read_again(

@@ -5,6 +5,7 @@ import zlib
 
 import pytest
 
+from service.api.wire import MAX_MEMBERS
 from service.errors import InvalidArgument, Unimplemented
 from service.http.compression import best_encoding, compressed, inflated
 
@@ -45,6 +46,32 @@ def test_a_body_that_inflates_beyond_the_bound_is_refused(compress: object) -> N
 def test_a_body_that_is_not_as_its_header_says_is_refused(encoding: str, body: bytes) -> None:
     with pytest.raises(InvalidArgument, match="is not whole data of Content-Encoding"):
         inflated(body, encoding, 2**20)
+
+
+MEMBERS = [BODY[start : start + 100] for start in range(0, len(BODY), 100)]
+
+
+def test_the_members_of_a_gzip_body_follow_each_other() -> None:
+    body = b"".join(gzip.compress(member, mtime=0) for member in [*MEMBERS, b""])
+    assert bytes(inflated(body, "gzip", len(BODY))) == BODY
+    with pytest.raises(InvalidArgument, match="more than 1000 bytes once it is inflated"):
+        inflated(body, "gzip", 1_000)
+
+
+@pytest.mark.parametrize("rest", [b"\0", b"{}", b"x" * 2**17, b"\x1f\x8b", zlib.compress(b"{}")])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, bare_deflate])
+def test_bytes_behind_the_end_of_a_compressed_body_are_refused(
+    compress: object, rest: bytes
+) -> None:
+    assert callable(compress)
+    encoding = "gzip" if compress is gzip.compress else "deflate"
+    with pytest.raises(InvalidArgument, match="is not whole data of Content-Encoding"):
+        inflated(compress(BODY) + rest, encoding, 2**20)
+
+
+def test_a_body_of_countless_members_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="is not whole data"):
+        inflated(gzip.compress(b"", mtime=0) * (MAX_MEMBERS + 1), "gzip", 2**20)
 
 
 @pytest.mark.parametrize("encoding", ["br", "gzip, deflate", "zstd"])

@@ -37,6 +37,14 @@ REFUSED: dict[str, tuple[bytes, list[int]]] = {
     "a line feed alone": (b"POST /api/ListModels HTTP/1.1\nhost: localhost\n\n", [400]),
     "a carriage return alone": (HEAD + b"x: a\rb: c\r\n\r\n", [400]),
     "a zero in a header": (HEAD + b"x: a\x00b\r\n\r\n", [400]),
+    "a transfer coding before chunks": (
+        HEAD + b"transfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + SMUGGLED,
+        [501],
+    ),
+    "a transfer coding in a header of its own": (
+        HEAD + b"transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED,
+        [501],
+    ),
     "another transfer coding": (HEAD + b"transfer-encoding: gzip\r\n\r\n0\r\n\r\n", [400]),
     "chunked twice": (HEAD + b"transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n", [400]),
     "chunked, then another": (HEAD + b"transfer-encoding: chunked, x\r\n\r\n0\r\n\r\n", [400]),
@@ -118,10 +126,90 @@ async def test_a_client_is_asked_for_a_body_only_if_it_may_send_it(served: Serve
     assert [answer.status for answer in answers(refused)] == [413]
 
 
-async def test_an_upgrade_is_not_taken_and_nothing_after_it_is_read(served: Served) -> None:
-    sent = request("GET", "/ping", None, [("connection", "upgrade"), ("upgrade", "websocket")])
+UPGRADES = {
+    "h2c": [
+        ("upgrade", "h2c"),
+        ("connection", "Upgrade, HTTP2-Settings"),
+        ("http2-settings", "AA"),
+    ],
+    "websocket": [("connection", "upgrade"), ("upgrade", "websocket")],
+    "TLS": [("connection", "Upgrade"), ("upgrade", "TLS/1.3")],
+    "several": [("connection", "upgrade"), ("upgrade", "h2c, websocket;q=1")],
+}
+BODIES = {"no body": None, "a body": b'{"texts": ["free"]}', "an empty body": b""}
+
+
+@pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunks"])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("upgrade", UPGRADES)
+@pytest.mark.parametrize("step", [1, 10_000])
+async def test_a_request_that_asks_for_another_protocol_is_read_as_it_is(
+    served: Served, upgrade: str, body: str, is_chunked: bool, step: int
+) -> None:
+    """With the same request before and behind it, in pieces of any size (RFC 9110, 7.8)."""
+    plain = _request(BODIES[body], is_chunked, [])
+    asking = _request(BODIES[body], is_chunked, UPGRADES[upgrade])
+    (expected, *_) = answers(await exchange(port_of(served), plain + LAST))
+    sent = plain + asking + asking + plain + LAST
+    pieces = [sent[start : start + step] for start in range(0, len(sent), step)]
+    received = answers(await exchange(port_of(served), b"".join(pieces[:3]), *_pairs(pieces[3:])))
+    assert [(answer.status, answer.body) for answer in received[:4]] == [
+        (expected.status, expected.body)
+    ] * 4
+    assert received[4].status == 200
+    assert len(received) == 5
+
+
+LAST = b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+
+
+def _pairs(pieces: list[bytes]) -> list[bytes]:
+    """The pieces, some together, so that few waits are between them."""
+    size = max(1, len(pieces) // 8)
+    return [b"".join(pieces[start : start + size]) for start in range(0, len(pieces), size)]
+
+
+def _request(body: bytes | None, is_chunked: bool, headers: list[tuple[str, str]]) -> bytes:
+    lines = ["POST /api/Embed HTTP/1.1" if body else "GET /version HTTP/1.1", "host: localhost"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if body is not None:
+        lines.append("transfer-encoding: chunked" if is_chunked else f"content-length: {len(body)}")
+        if is_chunked:
+            body = (b"%x\r\n%s\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
+    return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
+
+
+async def test_nothing_is_read_behind_the_last_request(served: Served) -> None:
+    sent = request("GET", "/ping", None, UPGRADES["websocket"])
     (answer,) = answers(await exchange(port_of(served), sent + SMUGGLED))
     assert answer.status == 200
+
+
+TARGETS = {
+    "http://evil.example/ping": 403,
+    "HTTP://EVIL.example:80/ping": 403,
+    "https://evil.example/?x": 403,
+    "http://localhost/ping": 200,
+    "http://localhost:8000/ping": 200,
+    "http://127.0.0.1/ping": 200,
+    "http://localhost@evil.example/ping": 400,
+    "http://evil.example@localhost/ping": 400,
+    "ftp://localhost/ping": 400,
+    "http:///ping": 400,
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_the_host_of_a_whole_target_is_checked_as_the_header_is(
+    served: Served, target: str
+) -> None:
+    """Whatever the header says, which a server ignores beside it."""
+    assert (await ask(served, "GET", target)).status == TARGETS[target]
+
+
+async def test_a_target_of_our_own_counts_before_the_header(served: Served) -> None:
+    raw = b"GET http://localhost/ping HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
+    assert [answer.status for answer in answers(await exchange(port_of(served), raw))] == [200]
 
 
 async def test_the_head_of_an_answer_has_no_body(served: Served) -> None:

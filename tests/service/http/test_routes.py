@@ -32,7 +32,6 @@ ROUTER = _router(
     [
         ("GET", "/v2", "/v2", {}),
         ("GET", "/v2/", "/v2", {}),
-        ("GET", "//v2//", "/v2", {}),
         ("HEAD", "/v2", "/v2", {}),
         ("GET", "/v2/models/stats", "/v2/models/stats", {}),
         ("GET", "/v2/models/spam", "/v2/models/{model}", {"model": "spam"}),
@@ -56,7 +55,11 @@ def test_a_path_is_found_by_its_segments(
     assert (route.path, taken) == (found, parameters)
 
 
-@pytest.mark.parametrize("path", ["/", "/v3", "/v2/models", "/v2/models/a/b", "/tokenize/x"])
+NOWHERE = ["/", "/v3", "/v2/models", "/v2/models/a/b", "/tokenize/x", "//v2", "/v2//", "//v2//"]
+EMPTY_PARTS = ["/v2//models/spam", "/v2/models//spam", "/v2/models//versions/7", "/v2/models//"]
+
+
+@pytest.mark.parametrize("path", [*NOWHERE, *EMPTY_PARTS])
 def test_what_leads_nowhere_is_not_found(path: str) -> None:
     with pytest.raises(HttpError) as caught:
         ROUTER.find("GET", path)
@@ -76,6 +79,11 @@ def test_what_leads_nowhere_is_not_found(path: str) -> None:
         ("/nothing", ""),
         ("/v1/v1", ""),
         ("/", ""),
+        ("//v1/completions", ", expected '/v1/completions'"),
+        ("/v1//completions//", ", expected '/v1/completions'"),
+        ("/v1/models//", ""),
+        ("//", ""),
+        ("//nothing", ""),
     ],
 )
 def test_a_path_without_v1_or_with_it_twice_is_told_the_one_to_take(path: str, hint: str) -> None:
@@ -84,6 +92,19 @@ def test_a_path_without_v1_or_with_it_twice_is_told_the_one_to_take(path: str, h
     with pytest.raises(HttpError) as caught:
         router.find("POST", path)
     assert str(caught.value) == f"there is nothing at '{path}'{hint}"
+
+
+@pytest.mark.parametrize("verb", ["predict", "explain"])
+def test_a_call_of_kserves_first_protocol_hears_that_the_second_is_spoken(verb: str) -> None:
+    router = _router("GET /v1/models/{model}")
+    with pytest.raises(HttpError) as caught:
+        router.find("POST", f"/v1/models/minilm:{verb}")
+    assert caught.value.status == 404
+    expected = "KServe's V1 protocol is not spoken here, but its V2: POST '/v2/models/minilm/infer'"
+    assert expected in str(caught.value)
+    with pytest.raises(HttpError) as other:
+        router.find("POST", "/v1/models/minilm")
+    assert other.value.status == 405
 
 
 def test_another_method_hears_which_are_taken() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import urllib.request
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -260,9 +261,19 @@ def test_our_histograms_have_a_line_for_every_bucket(metrics: Metrics, name: str
         assert bounds[-2] >= 10
 
 
+@dataclass
+class Loading:
+    """A process that lives and is not ready."""
+
+    is_live: bool = True
+    is_ready: bool = False
+    lifeless_reason: str = ""
+    unready_reason: str = "models are loading"
+
+
 def test_the_page_is_served_over_http(metrics: Metrics) -> None:
     metrics.for_model("m", 1).request_ended(EndedRequest(TIMINGS, 1))
-    server = metrics.serve("127.0.0.1", 0)
+    server = metrics.serve("127.0.0.1", 0, Loading())
     try:
         url = f"http://127.0.0.1:{server.server_port}/metrics"
         with urllib.request.urlopen(url, timeout=10) as response:

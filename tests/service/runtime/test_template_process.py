@@ -1,6 +1,7 @@
 """Chat templates: the same prompts as transformers makes, and hostile ones within their bounds."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from service.contract.conversation import ChatTemplates
-from service.errors import InvalidArgument, LoadError, ModelFailed
+from service.errors import InvalidArgument, LoadError, ModelFailed, Unavailable
 from service.runtime.template_process import TemplateLimits, TemplateProcess
 from tests.fakes.chats import ENDLESS, FAMILIES
 from tests.fakes.sessions import PATIENCE_S
@@ -26,9 +27,21 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 THINKING = {"role": "assistant", "content": "<think>\nHm\n</think>\n\nYes."}
 TOOL = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
 CALL = {"type": "function", "function": {"name": "sum", "arguments": {"a": [1, "<é>"]}}}
-CALLS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+CALLS: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "content": "6"}
 SLOW_S = 30.0  # longer than any of these takes on a busy machine
+
+
+CONVERSATIONS: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
+    ([ASK], {}),
+    ([SYSTEM, ASK], {}),
+    ([ASK, ANSWER, ASK], {}),
+    ([ASK, THINKING, ASK], {"enable_thinking": False}),
+    ([ASK, ASK], {}),
+    ([SYSTEM, ASK, ANSWER], {"documents": [{"text": "A <b> & c"}]}),
+    ([ASK, CALLS, RESULT, ASK], {"tools": [TOOL]}),
+    ([ASK, ANSWER | {"reasoning_content": "So."}], {"controls": {"length": "é"}}),
+]
 
 
 @contextmanager
@@ -56,21 +69,18 @@ def asked(*messages: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_is_that_of_transformers(family: str) -> None:
-    """Eight conversations, with and without the beginning of an answer, or refused by both."""
+    """Eight conversations, with and without the beginning of an answer, or refused by both.
+
+    Where transformers writes the word None, or cannot join it, it is the prompt of no text.
+    """
     template, num_rendered = FAMILIES[family], 0
     with process(template) as ours:
-        for messages, more in (
-            ([ASK], {}),
-            ([SYSTEM, ASK], {}),
-            ([ASK, ANSWER, ASK], {}),
-            ([ASK, THINKING, ASK], {"enable_thinking": False}),
-            ([ASK, ASK], {}),
-            ([SYSTEM, ASK, ANSWER], {"documents": [{"text": "A <b> & c"}]}),
-            ([ASK, CALLS, RESULT, ASK], {"tools": [TOOL]}),
-            ([ASK, ANSWER | {"reasoning_content": "So."}], {"controls": {"length": "é"}}),
-        ):
+        for messages, more in CONVERSATIONS:
             for has_answer_prompt in (True, False):
                 expected = by_transformers(template, messages, has_answer_prompt, **more)
+                if CALLS in messages and (expected is None or "None" in expected):
+                    empty = [{**each, "content": each["content"] or ""} for each in messages]
+                    expected = by_transformers(template, empty, has_answer_prompt, **more)
                 variables = {name: value for name, value in more.items() if name != "tools"}
                 request = asked(
                     *messages,
@@ -106,6 +116,37 @@ def transformers_prompt(messages: list[Any], **options: Any) -> str:
     """What `apply_chat_template` makes of messages."""
     texts: Any = render_jinja_template([messages], **options, **TOKENS)  # type: ignore[arg-type]
     return str(texts[0][0])
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        ("[{{ m.content }}]", "[]"),
+        ("[{{ m.content | trim }}]", "[]"),
+        ("{{ '[' + m.content + ']' }}", "[]"),
+        ("{{ '[' ~ m.content ~ ']' }}", "[]"),
+        ("{{ '[%s]' % m.content }}{{ '[%s]' | format(m.content) }}{{ '[{}]'.format(m.content) }}",
+         "[][][]"),
+        ("{{ ['[', m.content, ']'] | join }}", "[]"),
+        ("{{ m.content.strip() }}{{ m.content | string }}", ""),
+        ("{{ m.content | length }}{{ 'x' in m.content }}", "0False"),
+        ("{% for part in m.content %}a{% endfor %}", ""),
+        ("{% if m.content %}a{% else %}b{% endif %}", "b"),
+        ("{% if m.content is none %}a{% endif %}{% if m.content is not none %}b{% endif %}", "a"),
+        ("{% if m.content == none %}a{% endif %}{% if none != m['content'] %}b{% endif %}", "a"),
+        ("{% if m.content is string %}a{% elif m.content is defined %}b{% endif %}", "b"),
+        ("{{ m.content or 'x' }}{{ m.content | default('x', true) }}", "xx"),
+        ("{{ m.content | tojson }}{{ [m.content] | tojson }}", "null[null]"),
+        ("{{ m | tojson }}", '{"role": "assistant", "content": null, "tool_calls": []}'),
+    ],
+)  # fmt: skip
+def test_content_that_is_null_renders_as_nothing(template: str, prompt: str) -> None:
+    """Whatever a template does with it; whether it is none is answered as ever."""
+    message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": []}
+    with process("{% for m in messages %}" + template + "{% endfor %}") as ours:
+        assert ours.render(asked(message)) == prompt
+        with pytest.raises(InvalidArgument, match="the last message has no text to continue"):
+            ours.render(asked(message, has_answer_prompt=False, continues_last=True))
 
 
 @pytest.mark.parametrize("last", ["Once upon", "Once upon ", "Once\n\n"])
@@ -151,7 +192,7 @@ def test_a_template_that_takes_all_time_or_memory_ends_at_its_bound(template: st
         with process(template, limit_s=0.5) as ours:
             for _ in range(2):
                 started_s = time.monotonic()
-                with pytest.raises((ModelFailed, InvalidArgument)):
+                with pytest.raises(InvalidArgument):  # the messages are at fault, not the server
                     ours.render(asked(ASK))
                 assert time.monotonic() - started_s < SLOW_S
     except LoadError:  # it is computed already where it is read
@@ -196,6 +237,15 @@ def test_the_process_sees_no_secret_of_the_environment(monkeypatch: pytest.Monke
         assert "SOME_SECRET" not in environment.read()
 
 
+def test_a_process_that_is_killed_by_another_is_no_fault_of_the_messages() -> None:
+    with process("{{ messages }}") as ours:
+        assert ours.pid is not None
+        os.kill(ours.pid, signal.SIGKILL)
+        with pytest.raises(ModelFailed, match="has ended"):
+            ours.render(asked(ASK))
+        assert ours.render(asked(ASK))
+
+
 def test_closing_ends_a_render_and_its_process() -> None:
     with process(ENDLESS) as ours:
         pid = ours.pid
@@ -204,7 +254,7 @@ def test_closing_ends_a_render_and_its_process() -> None:
         def render() -> None:
             try:
                 ours.render(asked(ASK))
-            except ModelFailed as error:
+            except Unavailable as error:
                 failures.append(error)
 
         thread = threading.Thread(target=render)

@@ -143,17 +143,26 @@ capabilities:
 {{- end }}
 
 {{- /* gRPC probes of Kubernetes speak plaintext only: with TLS the image asks itself. */}}
-{{- define "attendant.probe" -}}
-{{- if .root.Values.tls.secretName -}}
+{{- define "attendant.readinessProbe" -}}
+{{- if .Values.tls.secretName -}}
 exec:
-  command: [attendant, healthcheck, --service, {{ .service }}, --timeout-s, "5"]
+  command: [attendant, healthcheck, --service, readiness, --timeout-s, "5"]
 timeoutSeconds: 10
 {{- else -}}
 grpc:
   port: 8001
-  service: {{ .service }}
+  service: readiness
 timeoutSeconds: 5
 {{- end }}
+{{- end }}
+
+{{- /* The port of the metrics is open while models are loaded, plain, and answered by threads of its
+own: a busy server is not restarted. */}}
+{{- define "attendant.metricsProbe" -}}
+httpGet:
+  path: {{ . }}
+  port: 8002
+timeoutSeconds: 5
 {{- end }}
 
 {{- /* What a client inside the image needs to reach a TLS port. */}}

@@ -189,8 +189,19 @@ async def test_a_stream_tells_usage_if_requested(
 
 
 async def test_running_usage_is_in_every_event(served: Served) -> None:
-    events = await streamed(served, stream_options={"continuous_usage_stats": True})
-    assert [event["usage"]["completion_tokens"] for event in events][-1] == 6
+    running = {"continuous_usage_stats": True}
+    events = await streamed(served, stream_options=running | {"include_usage": True})
+    usages = [event["usage"] for event in events]
+    assert {usage["prompt_tokens"] for usage in usages} == {len(rendered(("user", "hi")))}
+    counts = [usage["completion_tokens"] for usage in usages]
+    assert counts == sorted(counts)
+    assert counts[-1] == 6
+
+
+@pytest.mark.parametrize("included", [{}, {"include_usage": False}, {"include_usage": None}])
+async def test_no_event_has_usage_that_was_not_asked_for(served: Served, included: Any) -> None:
+    events = await streamed(served, stream_options=included | {"continuous_usage_stats": True})
+    assert not any("usage" in event for event in events)
 
 
 @pytest.mark.parametrize("num_top", [None, 0, 2, 20])
@@ -269,6 +280,32 @@ async def test_a_stream_has_a_call_as_soon_as_it_is_whole(served: Served) -> Non
     assert sum(len(event["choices"][0]["delta"].get("tool_calls", ())) for event in single) == 1
 
 
+async def test_a_call_behind_a_broken_one_is_a_call(served: Served) -> None:
+    broken = "<tool_call>\n{'name': 'sum', 'arguments': {}}\n</tool_call>"
+    within = json.dumps('{"a": [1, 2]}')
+    good = f'<tool_call>\n{{"name": "sum", "arguments": {within}}}\n</tool_call>'
+    scripted(served, f"{broken}\n{good}")
+    (choice,) = (await answered(served, **CALLED))["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert choice["message"]["content"] == broken
+    assert json.loads(call["function"]["arguments"]) == {"a": [1, 2]}
+    assert choice["finish_reason"] == "tool_calls"
+
+
+async def test_a_call_that_is_cut_is_a_part_of_it(served: Served) -> None:
+    scripted(served, f"I add.\n{WRITTEN}")
+    place = len(f"I add.\n{WRITTEN}") - len("]}}\n</tool_call>")
+    for fields in ({"max_completion_tokens": place}, {"stop": ", 2"}):
+        (choice,) = (await answered(served, **CALLED | fields))["choices"]
+        (call,) = choice["message"]["tool_calls"]
+        assert choice["message"]["content"] == "I add."
+        assert '{"a": [1, 2]'.startswith(call["function"]["arguments"])
+        assert choice["finish_reason"] == ("stop" if "stop" in fields else "length")
+        events = [event["choices"][0] for event in await streamed(served, **CALLED | fields)]
+        assert "tool_call>" not in "".join(e["delta"].get("content") or "" for e in events)
+        assert events[-1]["finish_reason"] == choice["finish_reason"]
+
+
 async def test_the_answer_of_a_tool_is_a_turn(served: Served) -> None:
     """The call as the client sends it back is what the template writes of it."""
     scripted(served, "3")
@@ -292,6 +329,25 @@ async def test_the_answer_of_a_tool_is_a_turn(served: Served) -> None:
     assert found["usage"]["prompt_tokens"] == len(prompt)
 
 
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": []}, {"content": ""}])
+async def test_a_turn_without_content_renders_as_nothing(
+    served: Served, content: dict[str, Any]
+) -> None:
+    """Of an assistant and of a tool; other fields that are null are as good as absent."""
+    call = {"id": None, "type": None, "function": {"name": "sum", "arguments": "{}"}}
+    absent = {"name": None, "tool_calls": None, "refusal": None, "reasoning_content": None}
+    messages = [
+        {"role": "user", "content": "hi", **absent},
+        {"role": "assistant", **content, **absent},
+        {"role": "assistant", **content, **absent, "tool_calls": [call]},
+        {"role": "tool", **content, **absent, "tool_call_id": None},
+    ]
+    found = await answered(served, messages=messages)
+    prompt = "[user]hi[assistant][assistant][tool][a]"
+    assert found["usage"]["prompt_tokens"] == len(prompt)
+    assert found["choices"][0]["message"]["content"] == greedy_text(prompt, 6)
+
+
 async def test_without_a_choice_of_tools_nothing_is_declared_nor_read(served: Served) -> None:
     scripted(served, WRITTEN)
     found = await answered(served, **CALLED, tool_choice="none")
@@ -305,7 +361,7 @@ async def test_what_changes_nothing_is_ignored(served: Served) -> None:
         "metadata": {"a": "b"},
         "service_tier": "auto",
         "user": "u",
-        "reasoning_effort": "low",
+        "reasoning_effort": "medium",
         "parallel_tool_calls": True,
         "response_format": {"type": "text"},
         "modalities": ["text"],
@@ -416,8 +472,9 @@ async def test_an_endless_template_is_in_the_way_of_no_other_model(served: Serve
     assert await contents(served) == [ANSWER]
     assert time.monotonic() - started_s < 5
     first = await within_patience(hostile[0])
-    assert first.status == 500
-    assert "was not rendered in 1 s" in first.json["error"]["message"]
+    assert first.status == 400
+    assert "did not render the messages in 1 s" in first.json["error"]["message"]
+    assert first.json["error"]["param"] == "messages"
     for task in hostile:
         task.cancel()
     await asyncio.gather(*hostile, return_exceptions=True)

@@ -250,12 +250,18 @@ async def test_a_stream_tells_usage_only_when_it_is_asked_to(served: Served) -> 
         "completion_tokens": plain["completion_tokens"],
     }
     assert all(event["usage"] is None for event in texts)
-    events = await streamed(served, **GREEDY, stream_options={"continuous_usage_stats": True})
+    running = {"include_usage": True, "continuous_usage_stats": True}
+    events = await streamed(served, **GREEDY, stream_options=running)
     counts = [event["usage"]["completion_tokens"] for event in events]
     assert counts == sorted(counts)
     assert counts[-1] == 10
     assert {event["usage"]["prompt_tokens"] for event in events} == {4}
     assert await streamed(served, **GREEDY, stream_options={})
+    for off in ({}, {"include_usage": False}):
+        events = await streamed(
+            served, **GREEDY, stream_options=running | {"include_usage": None} | off
+        )
+        assert not any("usage" in event for event in events)
 
 
 async def test_stop_texts_end_the_output_and_are_not_in_it(served: Served) -> None:
@@ -319,7 +325,7 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"priority": 2**32}, "priority", "priority is 4294967296, expected at most 4294967295"),
     ({"best_of": 10**12}, "best_of", "best_of is 1000000000000, expected at most 64"),
     ({"logit_bias": {"9" * 5_000: 1}}, "logit_bias", "logit_bias has the key '999"),
-    ({"max_tokens": "ten"}, "max_tokens", "max_tokens is a text, expected a whole number or null"),
+    ({"max_tokens": "ten"}, "max_tokens", "max_tokens is a text, expected a whole number"),
     ({"logprobs": 21}, "logprobs", "logprobs is 21, expected 0 to 20"),
     ({"temperature": -1}, "temperature", "temperature is -1.0, expected 0 to 100"),
     ({"logit_bias": {"a": 1}}, "logit_bias", "logit_bias has the key 'a', expected a token id"),
@@ -344,8 +350,7 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"stream_options": {}}, "stream_options", "stream_options is set, expected stream to be true"),
     ({"prompt_logprobs": 21}, "prompt_logprobs", "prompt_logprobs is 21, expected 0 to 20"),
     ({"prompt_logprobs": -1}, "prompt_logprobs", "prompt_logprobs is -1, expected 0 to 20"),
-    ({"bad_words": ["a"]}, "bad_words", "bad_words is not supported: "),
-    ({"include_stop_str_in_output": True}, "include_stop_str_in_output", "include_stop_str_in"),
+    ({"bad_words": [""]}, "bad_words", "bad_words has a string of 0 characters"),
 ]
 
 

@@ -92,13 +92,13 @@ async def test_completions_keep_to_a_form_too(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "choice", ["required", {"type": "function", "function": {"name": "weather"}}]
+    "choice", ["required", "any", {"type": "function", "function": {"name": "weather"}}]
 )
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_call_that_is_required_is_made(
     served: Served, choice: object, is_stream: bool
 ) -> None:
-    tools = [WEATHER] if choice == "required" else [SUM, WEATHER]
+    tools = [WEATHER] if choice in ("required", "any") else [SUM, WEATHER]
     fields: dict[str, Any] = {
         "model": "calls",
         "messages": [USER],
@@ -122,6 +122,36 @@ async def test_a_call_that_is_required_is_made(
     arguments = json.loads(call["function"]["arguments"])
     jsonschema.validate(arguments, WEATHER["function"]["parameters"])
     assert reason == "tool_calls"
+
+
+@pytest.mark.parametrize("end", [{}, {"stop": ['"city']}])
+async def test_a_required_call_that_is_cut_is_a_part_of_it(
+    served: Served, end: dict[str, Any]
+) -> None:
+    """At each number of tokens: never markup, and no other reason than the one it was cut for."""
+    fields: dict[str, Any] = {
+        "model": "calls",
+        "messages": [USER],
+        "tools": [SUM, WEATHER],
+        "tool_choice": {"type": "function", "function": {"name": "weather"}},
+        "temperature": 0.0,
+        **end,
+    }
+    whole = '{"city": "'
+    for num_tokens in (1, 3, 8, 20, 30, 40, 50, 60) if not end else (200,):
+        fields["max_completion_tokens"] = num_tokens
+        choice = (await chat(served, **fields)).json["choices"][0]
+        parts = [event["choices"][0] for event in await streamed(served, **fields)]
+        (call,) = choice["message"]["tool_calls"]
+        (delta,) = [call for part in parts for call in part["delta"].get("tool_calls", ())]
+        assert choice["message"]["content"] is None
+        assert not any(part["delta"].get("content") for part in parts)
+        assert call["function"] == delta["function"]
+        assert call["function"]["name"] == "weather"
+        arguments = call["function"]["arguments"]
+        assert whole.startswith(arguments) or arguments.startswith(whole)
+        reason = "stop" if end else "length"
+        assert choice["finish_reason"] == parts[-1]["finish_reason"] == reason
 
 
 async def test_a_strict_call_that_is_free_to_be_made_keeps_to_its_schema(served: Served) -> None:

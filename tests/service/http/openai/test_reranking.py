@@ -167,6 +167,29 @@ async def test_a_query_is_never_cut(served: Served) -> None:
         )
 
 
+async def test_a_query_of_tei_is_cut_on_request_as_the_pair_is_elsewhere(served: Served) -> None:
+    long = " ".join(["win"] * 20)
+    asked = {"model": "match", "query": long, "texts": ["b", "prize"]}
+    error = (await post(served, "/rerank", **asked)).json["error"]
+    assert error["message"].endswith(": shorten it, or set truncate to true")
+    pairs = {"model": "match", "queries": long, "documents": asked["texts"]}
+    scored = await posted(served, "/score", **pairs, truncate_prompt_tokens=-1)
+    scores = {each["index"]: each["score"] for each in scored["data"]}
+    found = await posted(served, "/rerank", **asked, truncate=True)
+    assert {each["index"]: each["score"] for each in found} == pytest.approx(scores)
+    assert found == sorted(found, key=lambda each: -each["score"])
+    assert await posted(served, "/rerank", **asked, truncate=True, top_n=1) == found[:1]
+    assert await posted(served, "/rerank", **asked, truncate=True, top_n=0) == found
+
+
+async def test_no_results_at_most_are_all_as_in_vllm(served: Served) -> None:
+    for top_n in (None, 0, 0.0):
+        answer = await posted(served, "/rerank", **MATCHED, documents=DOCUMENTS, top_n=top_n)
+        assert len(answer["results"]) == len(DOCUMENTS)
+    texts = await posted(served, "/rerank", **MATCHED, texts=DOCUMENTS, top_n=1)
+    assert len(texts) == 1
+
+
 async def test_documents_are_cut_to_a_number_of_tokens(served: Served) -> None:
     answer = await posted(served, "/v2/rerank", **LONG_DOCUMENTS, max_tokens_per_doc=3)
     expected = await ranked(served, documents=["b", "prize prize prize"])
@@ -182,7 +205,7 @@ async def test_documents_are_cut_to_a_number_of_tokens(served: Served) -> None:
         ({"documents": []}, "documents has 0 elements, expected 1 to 4", "documents"),
         ({"texts": ["a"] * 5}, "texts has 5 elements, expected 1 to 4", "texts"),
         ({"texts": ["a"], "documents": ["a"]}, "texts stands in place of documents, exp", "texts"),
-        ({"documents": ["a"], "top_n": 0}, "top_n is 0, expected 1 or more", "top_n"),
+        ({"documents": ["a"], "top_n": -1}, "top_n is -1, expected 0 or more", "top_n"),
         (
             {"documents": ["a"], "max_tokens_per_doc": 0},
             "max_tokens_per_doc is 0, expected 1 or more",

@@ -6,7 +6,6 @@ from service.errors import InvalidArgument
 from service.http.openai.chat_fields import ChatMessage, ChatRequest, Function, Tool
 from service.http.openai.tool_calls import Call, CallReader
 from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
-from service.http.status import HttpError
 from tests.fakes.grammars import piece_compiler
 
 pytest.importorskip("llguidance")
@@ -97,10 +96,9 @@ def test_only_strict_functions_bound_an_answer_that_may_be_text() -> None:
         assert asking(is_strict=True, choice=choice).call_grammar("hermes") is not None
 
 
-def test_a_form_whose_marker_no_grammar_has_is_refused_by_the_field() -> None:
-    with pytest.raises(HttpError, match="only a call that tool_choice requires") as caught:
-        asking(is_strict=True).call_grammar("mistral")
-    assert caught.value.param == "tools[0].function.strict"
+def test_a_form_whose_marker_no_grammar_has_is_kept_to_where_a_call_is_required() -> None:
+    """Clients of agents send `strict` with every function, whatever the model."""
+    assert asking(is_strict=True).call_grammar("mistral") is None
     assert asking(is_strict=True, choice="required").call_grammar("mistral") is not None
 
 
