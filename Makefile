@@ -87,11 +87,11 @@ $(BIN)/python:
 
 # Python compiles a module when it is first imported, of the many that are installed only some.
 $(VENV)/train.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) --no-compile -e '.[cpu,train]'
+	$(INSTALL) --no-compile -e '.[cpu,grammar,train]'
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/train.stamp
-	$(INSTALL) -e '.[cpu,train,dev]'
+	$(INSTALL) -e '.[cpu,grammar,train,dev]'
 	touch $@
 
 # Each of these is written whole or not at all, so that it exists means that it is done. A model

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
+from commands.columns import column_flags, columns_of
 from commands.errors import FAILURE, WRONG_USAGE, errors, print_error
 from commands.flags import argument, command_of, flag, flags_of
 from commands.remarks import showing_remarks
@@ -27,6 +28,10 @@ def _export(
     held_out: Path | None,
     calibration: Path | None,
     examples: Path | None,
+    labelled_examples: bool,
+    label_column: str,
+    text_column: str,
+    pair_column: str,
     **values: Any,
 ) -> None:
     """Export a checkpoint to ONNX, check the result, and write it to a model repository."""
@@ -36,7 +41,10 @@ def _export(
         print_error(f"attendant export needs PyTorch: pip install 'attendant[cpu,train]' ({error})")
         raise typer.Exit(WRONG_USAGE) from error
     with _messages():
-        files = DataFiles(labelled_data, held_out, calibration, examples)
+        columns = columns_of(label_column, text_column, pair_column)
+        files = DataFiles(
+            labelled_data, held_out, calibration, examples, columns, labelled_examples
+        )
         export_model(checkpoint, task, files, ExportSettings(**values), errors)
 
 
@@ -111,9 +119,17 @@ export = command_of(
             None,
             "Texts to try the model with, one per line; a tab stands before the second text of a "
             "pair, and between a question and its context. Of a model that reads images, a name, "
-            "a tab, and the path of an image file beside this file. By default some of the "
-            "labelled data, or general texts.",
+            "a tab, and the path of an image file beside this file. By default general texts.",
             f"{PREFIX}_EXAMPLES",
         ),
+        flag(
+            "labelled_examples",
+            bool,
+            False,
+            "Take six of the labelled texts as examples. They are then in the model's manifest, "
+            "on the page and in ListModels, for everyone who reaches the server.",
+            f"{PREFIX}_LABELLED_EXAMPLES",
+        ),
+        *column_flags(PREFIX, "--labelled-data"),
     ],
 )

@@ -22,8 +22,8 @@ from export.recipes.image_samples import read_images
 from export.settings import ExportSettings, HeldOut
 from export.writer import adapted_beside
 from models.checkpoints.checkpoint import load_checkpoint
+from models.data.datasets import DEFAULT_COLUMNS, Columns, read_dataset
 from models.data.datasets import Example as LabelledExample
-from models.data.datasets import read_dataset
 from models.networks.vit import VisionTransformer
 from service.contract.manifest import Example
 
@@ -36,6 +36,8 @@ class DataFiles:
     held_out: Path | None = None
     calibration: Path | None = None
     examples: Path | None = None
+    columns: Columns = DEFAULT_COLUMNS  # of the labelled data
+    shows_labelled: bool = False  # whether some of it becomes the model's examples
 
     def check(self, task: str) -> None:
         """Raise `ExportError` for data that the task has no use for: nothing would be measured."""
@@ -44,6 +46,8 @@ class DataFiles:
                 f"labelled data {self.labelled} is for classifiers of texts: a decoder is measured "
                 "on plain text, see --held-out"
             )
+        if self.shows_labelled and not self.labelled:
+            raise ExportError("--labelled-examples takes examples out of --labelled-data: give it")
         if task != "text-generation" and self.held_out:
             raise ExportError(
                 f"held-out text {self.held_out} is for decoders: a classifier is measured on "
@@ -52,16 +56,16 @@ class DataFiles:
 
     def read_held_out(self) -> HeldOut:
         return HeldOut(
-            tuple(read_dataset(self.labelled).examples) if self.labelled else (),
+            tuple(read_dataset(self.labelled, self.columns).examples) if self.labelled else (),
             _text("--held-out", self.held_out) if self.held_out else None,
         )
 
     def read_examples(
         self, task: str, labelled: Sequence[LabelledExample], *, has_images: bool
     ) -> tuple[Example, ...]:
-        """Those of the file, or some of the labelled texts."""
+        """Those of the file, or where it was asked for some of the labelled texts."""
         if self.examples is None:
-            return some_of(labelled)
+            return some_of(labelled) if self.shows_labelled else ()
         return read_examples(self.examples, task, has_images=has_images)
 
     def read_calibration(self, *, has_images: bool) -> dict[str, Any]:

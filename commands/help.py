@@ -14,12 +14,22 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
+from commands.variables import read_older, warn_of_older
+
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 SEPARATOR = "  ["  # of click, between a help text and what it adds: variable, default and range
 
 
 class Command(TyperCommand):
     """A command whose arguments and options are shown in panels, in their order."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        read_older(self)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        warn_of_older(ctx)
+        return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         console = Console(highlight=False)

@@ -4,7 +4,7 @@ Knows nothing about what they mean.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ def check_whole(name: str, value: object, low: int, high: int) -> int:
     """The value, if it is a whole number in these bounds; raises `SettingError`."""
     is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     if isinstance(value, bool) or not is_whole or not low <= value <= high:  # type: ignore[operator]
-        raise SettingError(name, value, f"a whole number from {low} to {high}")
+        limit = f"a whole number from {low} to {high}" if low < high else str(low)
+        raise SettingError(name, value, limit)
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
@@ -86,4 +87,14 @@ def check_only(values: Mapping[str, Any], supported: Mapping[str, object], path:
         if values.get(field, only) != only:
             raise CheckpointError(
                 f"{path}: {field} is {shown(values[field])}, but only {only!r} is supported"
+            )
+
+
+def check_known(values: Mapping[str, Any], known: Iterable[str], path: Path) -> None:
+    """Refuse by name each field that is not known and says anything at all."""
+    for field in sorted(values.keys() - set(known)):
+        if values[field] not in (None, False):
+            raise CheckpointError(
+                f"{path}: {shown(field)} is {shown(values[field])}, which is not known, and might "
+                "change what is computed"
             )

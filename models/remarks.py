@@ -1,4 +1,4 @@
-"""Remarks on usable but questionable data, as Python's warnings.
+"""Remarks on usable but questionable files, as Python's warnings.
 
 Knows nothing about terminals: a command says how each is shown, a test catches it.
 """
@@ -7,7 +7,7 @@ import warnings
 
 
 class DataWarning(UserWarning):
-    """Something about the data; names the file, how many rows and the first."""
+    """Something about data or a checkpoint; names the file, and what of it is meant."""
 
 
 def remark(message: str) -> None:

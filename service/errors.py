@@ -9,7 +9,8 @@
     ├── WrongTask          the model exists and does something else
     ├── Unimplemented      understood, and not offered
     ├── Overloaded         a bound is reached: the same request may succeed later
-    │   └── WaitTooLong    the wait to expect is longer than the queue's bound, or the deadline
+    │   └── WaitTooLong    the wait to expect is longer than the queue's bound
+    │       └── TooEarly   the deadline is earlier than the answer to expect
     ├── DeadlineExceeded   the deadline passed before the answer was there
     │   └── TooLate        an admitted request can no longer be computed by its deadline
     ├── TimedOut           the request waited longer than its queue's policy lets it
@@ -40,11 +41,15 @@ class AttendantError(Exception):
 
 
 class InvalidArgument(AttendantError):
-    """The request can never succeed as it is; `field` is the one at fault, where it is one."""
+    """The request can never succeed as it is; `field` is the one at fault, where it is one.
 
-    def __init__(self, text: str, field: str | None = None) -> None:
+    `logged` is for logs and traces, where the text has parts of the request.
+    """
+
+    def __init__(self, text: str, field: str | None = None, logged: str | None = None) -> None:
         super().__init__(text)
         self.field = field
+        self.logged = logged
 
 
 class InputTooLong(InvalidArgument):
@@ -81,12 +86,19 @@ class Overloaded(AttendantError):
 
 
 class WaitTooLong(Overloaded):
-    """The wait to expect is longer than the queue's bound, or than the deadline leaves."""
+    """The wait to expect is longer than the queue's bound."""
 
-    def __init__(self, expected_s: float, limit_s: float, bound: "WaitBound") -> None:
-        super().__init__(_WAIT_TEXTS[bound].format(expected_s, limit_s))
+    bound: WaitBound = "wait"
+
+    def __init__(self, expected_s: float, limit_s: float) -> None:
+        super().__init__(_WAIT_TEXTS[self.bound].format(expected_s, limit_s))
         self.excess_s = expected_s - limit_s
-        self.bound = bound
+
+
+class TooEarly(WaitTooLong):
+    """A request is refused for its deadline, which is earlier than the answer to expect."""
+
+    bound: WaitBound = "deadline"
 
 
 class DeadlineExceeded(AttendantError):

@@ -90,6 +90,7 @@ class Timings:
     split_s: float = 0.0
     expected_s: float = 0.0  # from queued_s to its end, by what was known then; 0: not at all
     trust_factor: float = 1.0  # by which such expectations were exceeded until then
+    usual_factor: float = 1.0  # the same for waits without a deadline
 
     @classmethod
     def without_batch(cls, received_s: float, now_s: float) -> Self:

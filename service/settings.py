@@ -263,9 +263,9 @@ class Settings:
         60,
     )
     max_queue_s: float = _batching(
-        1.0,
+        30.0,
         "Longest expected waiting time in seconds; a request expected to wait longer is refused "
-        "at once. 0 means no limit.",
+        "at once. 0 means no limit. A request with a deadline is refused by that, too.",
         0,
     )
     max_queue_requests: int = _batching(
@@ -328,15 +328,20 @@ class Settings:
     )
     max_cached_grammars: int = _generation(
         64,
-        "Compiled grammars, such as JSON schemas, kept per model for requests with the same; one "
-        "takes about a megabyte, at most about a hundred.",
+        "Compiled grammars, such as JSON schemas, kept per model for requests with the same.",
         1,
         65536,
+    )
+    max_grammar_bytes: int = _generation(
+        2**28,
+        "Memory per model for compiled grammars that are kept or in use: a published schema takes "
+        "about 100 KB, and none more than 64 MiB.",
+        1,
     )
     grammar_timeout_s: float = _generation(
         10.0,
         "Longest time, in seconds, in which a grammar is compiled before its request is refused; "
-        "four of a model are compiled at once.",
+        "four of a model are compiled at once, in processes that are ended when they are late.",
         0.001,
     )
     prefix_reuse: bool = _generation(
@@ -354,7 +359,7 @@ class Settings:
     priority_step_s: float = _generation(
         5.0, "Seconds by which each step down in priority delays a sequence's turn.", 0
     )
-    max_texts: int = _limits(1_024, "Texts, or images, in one request of the typed API.", 1)
+    max_texts: int = _limits(2_048, "Texts, or images, in one request.", 1)
     max_text_characters: int = _limits(
         1_000_000, "Characters of one text; this bounds the time spent on tokenizing.", 1
     )

@@ -35,7 +35,7 @@ def attention(
         typer.Option(
             min=0,
             max=MAX_UINT32,
-            envvar="ATTENDANT_LAYERS",
+            envvar="ATTENDANT_ATTENTION_LAYERS",
             help="Layer to show, counted from 0; may be given more than once. By default the mean "
             "of all layers.",
         ),
@@ -52,7 +52,10 @@ def attention(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(envvar="ATTENDANT_PLOT", help="PNG file for the heat map; needs matplotlib."),
+        typer.Option(
+            envvar="ATTENDANT_ATTENTION_PLOT",
+            help="PNG file for the heat map; needs matplotlib.",
+        ),
     ] = None,
     is_special_hidden: Annotated[
         bool,

@@ -41,7 +41,7 @@ def features(
     layers: Annotated[
         Layers,
         typer.Option(
-            envvar="ATTENDANT_LAYERS",
+            envvar="ATTENDANT_FEATURES_LAYERS",
             help="Which hidden states to return. The first layer is the embeddings; the last one "
             "depends most on the context.",
         ),

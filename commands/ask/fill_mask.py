@@ -43,7 +43,7 @@ TopK = Annotated[
     typer.Option(
         min=0,
         max=MAX_UINT32,
-        envvar="ATTENDANT_TOP_K",
+        envvar="ATTENDANT_FILL_MASK_TOP_K",
         help="Number of words per mask, most likely first; 0 prints 5, or compares the 20 most "
         "likely words of each prompt.",
     ),
@@ -75,7 +75,7 @@ IsCompared = Annotated[
 Plot = Annotated[
     Path | None,
     typer.Option(
-        envvar="ATTENDANT_PLOT",
+        envvar="ATTENDANT_FILL_MASK_PLOT",
         help="PNG file for a picture of the comparison; needs matplotlib.",
     ),
 ]

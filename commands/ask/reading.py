@@ -91,7 +91,7 @@ def answer(
         typer.Option(
             min=1,
             max=MAX_UINT32,
-            envvar="ATTENDANT_TOP_K",
+            envvar="ATTENDANT_ANSWER_TOP_K",
             help="Largest number of answers, best first.",
         ),
     ] = 1,

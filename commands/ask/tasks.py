@@ -56,7 +56,7 @@ def classify(
         typer.Option(
             min=0,
             max=MAX_UINT32,
-            envvar="ATTENDANT_TOP_K",
+            envvar="ATTENDANT_CLASSIFY_TOP_K",
             help="Number of labels per text, most likely first; 0 prints all of them.",
         ),
     ] = 0,
@@ -112,7 +112,7 @@ def embed(
         typer.Option(
             min=0,
             max=MAX_UINT32,
-            envvar="ATTENDANT_TOP_K",
+            envvar="ATTENDANT_EMBED_TOP_K",
             help="With --kind sparse, number of weights per text, heaviest; 0 takes all of them.",
         ),
     ] = 0,

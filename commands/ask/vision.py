@@ -24,7 +24,7 @@ def classify_image(
         typer.Option(
             min=0,
             max=MAX_UINT32,
-            envvar="ATTENDANT_TOP_K",
+            envvar="ATTENDANT_CLASSIFY_IMAGE_TOP_K",
             help="Number of labels per image, most likely first; 0 prints all of them.",
         ),
     ] = 3,

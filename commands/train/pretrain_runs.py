@@ -21,6 +21,7 @@ from models.data.corpus import Corpus, read_corpus
 from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer, read_tokenizer
 from models.errors import CheckpointError, SettingError
 from models.networks.kinds import kind_of
+from models.recipes.findings import remark_on_falling_loss
 from models.recipes.kinds import PretrainKind
 from models.recipes.pretrain import Pretraining, pretrain
 from models.training.pretrain_settings import PretrainSettings
@@ -68,6 +69,7 @@ def pretrain_kind(
     )
     reports = pretrain_reports_of(pretrained, corpus, settings)
     save_trained(pretrained.checkpoint, output, reports, files.start or "")
+    remark_on_falling_loss(pretrained.progress, "--steps")
     best = pretrained.progress.best
     assert best is not None, "the last step is measured"
     table = summary(pretrained.checkpoint, output)

@@ -4,6 +4,8 @@ Knows nothing about training. Pictures are drawn without pyplot, whose global fi
 display and a clean-up.
 """
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from itertools import product
@@ -13,7 +15,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from commands import pictures
-from models.data.datasets import D, Splits
+from models.data.datasets import D, Dataset, Splits
 from models.recipes.answering import AnswerEvaluation
 from models.recipes.finetune import Finetuned
 from models.recipes.pair_scoring import ScoreEvaluation
@@ -43,11 +45,32 @@ def reports_of(
     if isinstance(finetuned.evaluation, Evaluation):
         picture = confusion_picture(finetuned.evaluation, finetuned.evaluated_on)
         reports["confusion.png"] = picture
+        rows = splits.test if splits.test is not None else splits.validation
+        if isinstance(rows, Dataset):
+            reports["wrong.csv"] = wrong_rows(finetuned.evaluation, rows)
     return reports
 
 
+def wrong_rows(evaluation: Evaluation, rows: Dataset) -> bytes:
+    """The rows whose label was not found, the surest mistakes first, as CSV.
+
+    It has the columns that training reads, so that rows can be mended and trained on.
+    """
+    pairs = zip(rows.examples, evaluation.predictions, strict=True)
+    wrong = [(row, taken) for row, taken in pairs if row.label != taken.label]
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    pair = ["text_pair"] if rows.has_pairs else []
+    writer.writerow(["line", "label", "predicted", "probability", "text", *pair])
+    for row, taken in sorted(wrong, key=lambda each: -each[1].probability):
+        second = [row.text_pair] if pair else []
+        probability = f"{taken.probability:.4f}"
+        writer.writerow([row.line, row.label, taken.label, probability, row.text, *second])
+    return file.getvalue().encode()
+
+
 def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
-    """One row per true label, one column per predicted one."""
+    """One row per true label, one column per predicted one, and recall and precision of each."""
     title = (
         f"{evaluated_on}: {evaluation.num_rows} rows, accuracy {evaluation.accuracy:.2%}, "
         f"macro F1 {evaluation.macro_f1:.4f}"
@@ -55,8 +78,16 @@ def confusion_table(evaluation: Evaluation, evaluated_on: str) -> Table:
     table = Table("true \\ predicted", title=title, min_width=len(title))
     for label in evaluation.labels:
         table.add_column(label, justify="right")
+    table.add_column("recall", justify="right")
+    figures = evaluation.by_label
     for label, counts in zip(evaluation.labels, evaluation.confusion, strict=True):
-        table.add_row(label, *(str(count) for count in counts))
+        recall = f"{figures[label].recall:.4f}" if figures[label].true else "no rows"
+        table.add_row(label, *(str(count) for count in counts), recall)
+    table.add_section()
+    table.add_row(
+        "precision",
+        *(f"{each.precision:.4f}" if each.predicted else "none" for each in figures.values()),
+    )
     return table
 
 

@@ -7,6 +7,7 @@ to install.
 from pathlib import Path
 from typing import Any
 
+from commands.columns import column_flags, columns_of
 from commands.flags import argument, command_of, flag, flags_of
 from commands.train.messages import DEFAULTS, messages, parse_validation
 from commands.train.options import output_flag, resume_flag
@@ -25,6 +26,9 @@ def _train(
     task: str,
     validation: str,
     test_file: Path | None,
+    label_column: str,
+    text_column: str,
+    pair_column: str,
     resume: bool,
     **values: Any,
 ) -> None:
@@ -34,7 +38,8 @@ def _train(
         settings = TrainingSettings(validation_fraction=fraction, **values)
         from commands.train.train_runs import DataFiles, train
 
-        files = DataFiles(data, validation_file, test_file)
+        columns = columns_of(label_column, text_column, pair_column)
+        files = DataFiles(data, validation_file, test_file, columns)
         train(task, files, start, output, settings, resume=resume)
 
 
@@ -45,7 +50,8 @@ train = command_of(
             "data",
             Path,
             "Labelled texts: .tsv (label<TAB>text, or with a header), .csv with a header, or "
-            ".jsonl; columns named text and label, and text_pair where pairs are labelled. Tagged "
+            ".jsonl; columns named text and label, and text_pair where pairs are labelled, or as "
+            "--text-column, --label-column and --pair-column say. Tagged "
             "words: word<TAB>tag, a blank line between sentences. Questions: SQuAD's .json, or "
             ".jsonl.",
             f"{TRAIN}_DATA",
@@ -59,7 +65,7 @@ train = command_of(
             f"{TRAIN}_FROM",
             spelt=["--from"],
         ),
-        output_flag(TRAIN, "training.json, confusion.png and loss.png"),
+        output_flag(TRAIN, "training.json, confusion.png, wrong.csv and loss.png"),
         flag(
             "task",
             str,
@@ -86,6 +92,7 @@ train = command_of(
             f"{TRAIN}_TEST_FILE",
             shown="none",
         ),
+        *column_flags(TRAIN, "DATA"),
         *flags_of(TrainingSettings, TRAIN, omit=["validation_fraction"]),
         resume_flag(TRAIN),
     ],

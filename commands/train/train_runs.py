@@ -32,7 +32,7 @@ from models.checkpoints.checkpoint import (
 from models.checkpoints.embedder_use import parse_dimensions
 from models.checkpoints.peft import read_peft
 from models.checkpoints.yes_no import as_yes_no_scorer, read_template, with_pair_template
-from models.data.datasets import D, Splits, read_dataset, split
+from models.data.datasets import DEFAULT_COLUMNS, Columns, D, Splits, read_dataset, split
 from models.data.questions import QuestionDataset, read_questions
 from models.data.tagged import TaggedDataset, read_sentences
 from models.errors import SettingError, check_choice
@@ -43,6 +43,7 @@ from models.networks.llama import Llama
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
 from models.networks.vector_maps import VectorMaps, VectorNorm
 from models.recipes.answering import QUESTION_ANSWERING
+from models.recipes.findings import remark_on_run
 from models.recipes.finetune import TEXT_CLASSIFICATION, Recipe, finetune_by, with_rate
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 from models.recipes.pair_scoring import PAIR_SCORING, ScoredPairs, read_scored_pairs
@@ -58,6 +59,7 @@ class DataFiles:
     data: Path
     validation: Path | None = None
     test: Path | None = None
+    columns: Columns = DEFAULT_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +67,30 @@ class TrainedTask(Generic[D, R, J]):
     """A task's functions for reading and splitting data, learning, and showing figures."""
 
     recipe: Recipe[D, R, J]
-    read: Callable[[Path], D]
+    read: Callable[[Path, Columns], D]
     split: Callable[[D, Sequence[float], int], list[D]]
     table: Callable[[J, str], Table]
+
+
+def _without_columns(read: Callable[[Path], D]) -> Callable[[Path, Columns], D]:
+    """The reader of a file whose form names no columns, which refuses names of columns."""
+
+    def read_file(path: Path, columns: Columns) -> D:
+        if columns != DEFAULT_COLUMNS:
+            limit = f"left out: {path} has no columns with names"
+            raise SettingError("text_column", columns.text, limit)
+        return read(path)
+
+    return read_file
 
 
 TRAINED_TASKS: dict[str, TrainedTask[Any, Any, Any]] = {
     "text-classification": TrainedTask(TEXT_CLASSIFICATION, read_dataset, split, confusion_table),
     "token-classification": TrainedTask(
-        TOKEN_CLASSIFICATION, read_sentences, TaggedDataset.split, entity_table
+        TOKEN_CLASSIFICATION, _without_columns(read_sentences), TaggedDataset.split, entity_table
     ),
     "question-answering": TrainedTask(
-        QUESTION_ANSWERING, read_questions, QuestionDataset.split, answer_table
+        QUESTION_ANSWERING, _without_columns(read_questions), QuestionDataset.split, answer_table
     ),
     "pair-scoring": TrainedTask(PAIR_SCORING, read_scored_pairs, ScoredPairs.split, score_table),
 }
@@ -108,6 +122,7 @@ def train(
     reports = reports_of(finetuned, base.origin, splits, settings)
     save_trained(finetuned.checkpoint, output, reports, source)
     console = Console()
+    remark_on_run(finetuned)
     console.print(chosen.table(finetuned.evaluation, finetuned.evaluated_on))
     if learnt := finetuned.checkpoint.text_network.learnt_description:
         console.print(learnt, highlight=False)
@@ -121,12 +136,12 @@ def read_splits(
     if files.test is not None and settings.test_fraction:
         raise SettingError("test_fraction", settings.test_fraction, "0 if a test file is given")
     fraction = 0.0 if files.validation else settings.validation_fraction
-    data = task.read(files.data)
+    data = task.read(files.data, files.columns)
     train, validation, test = task.split(data, [fraction, settings.test_fraction], settings.seed)
     if files.validation is not None:
-        validation = task.read(files.validation)
+        validation = task.read(files.validation, files.columns)
     if files.test is not None:
-        test = task.read(files.test)
+        test = task.read(files.test, files.columns)
     return Splits(train, validation, test if len(test) else None)
 
 

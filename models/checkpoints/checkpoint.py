@@ -53,7 +53,7 @@ WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before ha
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
 MAX_WITHOUT_ROW = 1_024  # tokens that were added without a row of the network's table
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
-REPORT_FILES = ("training.json", "confusion.png", "loss.png", "attention.png")
+REPORT_FILES = ("training.json", "confusion.png", "wrong.csv", "loss.png", "attention.png")
 ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE)  # what training adapters writes
 OWN_FILES = (*CHECKPOINT_FILES, *REPORT_FILES, *ADAPTER_FILES)
 

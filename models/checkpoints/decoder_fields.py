@@ -58,6 +58,7 @@ ROPE_NUMBERS: Mapping[str, tuple[float, float]] = {
     "mscale_all_dim": (0.0, 1e6),
     "attention_factor": LARGE,
 }
+FLAGS = ("is_causal", "use_bidirectional_attention")
 # Lists with a value for each layer.
 BY_LAYER = ("layer_types", "no_rope_layers")
 
@@ -67,6 +68,9 @@ def check_fields(values: Mapping[str, object]) -> None:
     for name, bounds in SIZES.items():
         check_whole(name, values.get(name), *bounds)
     _check(values, WHOLE, NUMBERS)
+    for name in FLAGS:
+        if values.get(name) is not None and not isinstance(values[name], bool):
+            raise SettingError(name, values[name], "true or false")
     num_layers = values["num_hidden_layers"]
     for name in BY_LAYER:
         listed = values.get(name)

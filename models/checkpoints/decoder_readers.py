@@ -14,10 +14,11 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
+from models.checkpoints.architectures import CLASSIFIER, architecture_of
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
+from models.checkpoints.left_out import OUTPUT_LAYER, SCORES, without
 from models.checkpoints.llama import (
-    OUTPUT,
     decoder_config,
     decoder_weights,
     name_in_llama,
@@ -39,7 +40,6 @@ from models.networks.decoder_readers import (
 from models.networks.gpt import GPT, GPTConfig
 from models.networks.llama import Llama, LlamaConfig
 
-CLASSIFIER = "ForSequenceClassification"
 SCORE = "score.weight"
 PROBE = "a"  # any text, to see what the tokenizer puts around it
 
@@ -75,8 +75,7 @@ class _Body:
 
 def is_reader(values: Mapping[str, Any], use: EmbedderFolder) -> bool:
     """Whether a folder's decoder reads texts: it is an embedder, or has a head."""
-    architecture = str((values.get("architectures") or [""])[0])
-    return use.is_declared or architecture.endswith(CLASSIFIER)
+    return use.is_declared or architecture_of(values).endswith(CLASSIFIER)
 
 
 def load_reader(use: EmbedderFolder, context: int | None, task: str | None) -> ReadingDecoder:
@@ -92,7 +91,7 @@ def load_reader(use: EmbedderFolder, context: int | None, task: str | None) -> R
     tokenizer = ending_as_declared(load_foreign_tokenizer(folder), folder)
     labels: tuple[str, ...] = ()
     if use.is_declared:
-        body.tensors.pop(SCORE, None)
+        body = replace(body, tensors=without(body.tensors, [SCORES], weights_path))
         model: DecoderReader = build_on_meta(
             lambda: DecoderEmbedder(body.build(), use.pooling, use.normalize)
         )
@@ -122,15 +121,15 @@ def _body(whole: Mapping[str, Any], context: int | None, folder: Path) -> _Body:
             check_gpt2(values, path)
             gpt = gpt2_config(values)
         tied = {**values, "tie_word_embeddings": True}
-        return _Body(gpt, gpt2_weights(read_weights(folder), tied, weights_path))
+        written = without(read_weights(folder), [OUTPUT_LAYER], weights_path)
+        return _Body(gpt, gpt2_weights(written, tied, weights_path))
     with fields_of(path, whole):
         # Its logits, which some divide by a number, are not computed.
         values = {**text_values(whole), "logits_scaling": 1.0}
         config = decoder_config(values, stop_tokens(folder, whole), context, path)
     config = replace(config, is_tied=True)  # so that there is no output layer
-    tensors = read_weights(folder)
-    without = {name: each for name, each in tensors.items() if not name.endswith(OUTPUT)}
-    return _Body(config, decoder_weights(without, values, config, weights_path))
+    read = without(read_weights(folder), [OUTPUT_LAYER], weights_path)
+    return _Body(config, decoder_weights(read, values, config, weights_path))
 
 
 def ending_as_declared(tokenizer: Tokenizer, folder: Path) -> Tokenizer:

@@ -56,6 +56,7 @@ MPNET_LAYER = {
     "attention.output": "attention.attn.o",
     "attention_norm": "attention.LayerNorm",
 }
+MPNET_BUCKETS = 32
 MPNET_OFFSET = 2  # its code counts positions from the row behind that of `<pad>`, which is 1
 
 
@@ -106,8 +107,12 @@ def albert_config(values: Values) -> EncoderConfig:
 
 def mpnet_config(values: Values) -> EncoderConfig:
     """RoBERTa without token types, with a bias for distances that all layers share."""
+    # Its code computes with 32, whatever the field says, which decides the rows of the table.
     buckets = check_whole(
-        "relative_attention_num_buckets", values["relative_attention_num_buckets"], 4, 128
+        "relative_attention_num_buckets",
+        values["relative_attention_num_buckets"],
+        MPNET_BUCKETS,
+        MPNET_BUCKETS,
     )
     config = bert_config({**values, "type_vocab_size": 0}, relative_buckets=buckets)
     return replace(

@@ -14,17 +14,15 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.family import activation
-from models.checkpoints.llama import ELSEWHERE
+from models.checkpoints.left_out import CAUSAL_MASKS, renamed, without
 from models.errors import CheckpointError, SettingError
 from models.json_files import check_only
 from models.networks.gpt import GPTConfig
 
 GPT2 = "gpt2"  # the model_type of config.json
 PREFIX = "transformer."
-ARCHITECTURES = ("GPT2LMHeadModel", "GPT2Model", "GPT2ForSequenceClassification")
 OUTPUT = "lm_head.weight"
 WORDS = "wte.weight"
-BUFFERS = re.compile(r"\.attn\.(bias|masked_bias)$")  # the causal mask, as older versions store it
 PACKED = re.compile(r"\.attn\.c_attn\.(weight|bias)$")
 TRANSPOSED = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")
 OUTSIDE_LAYERS = {"words": "wte", "positions.table": "wpe", "norm": "ln_f"}
@@ -51,14 +49,9 @@ def check_gpt2(values: Mapping[str, Any], path: Path) -> None:
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
+        "is_causal": True,
     }
     check_only(values, only, path)
-    for name in values.get("architectures") or ():
-        if name not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
-            raise CheckpointError(
-                f"{path}: architectures has {name!r}, but must be one of {known}: {ELSEWHERE}"
-            )
 
 
 def gpt2_config(values: Mapping[str, Any]) -> GPTConfig:
@@ -86,7 +79,8 @@ def gpt2_weights(
     tensors: Mapping[str, Tensor], values: Mapping[str, Any], path: Path
 ) -> dict[str, Tensor]:
     """The tensors of a file in our layout, by the names that `name_in_gpt2` gives."""
-    short = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
+    plain = renamed(tensors, lambda name: name.removeprefix(PREFIX), path)
+    short = without(plain, [CAUSAL_MASKS], path)
     output = short.pop(OUTPUT, None)
     if output is None and not values.get("tie_word_embeddings", True):
         raise CheckpointError(f"{path}: weights 1 missing: {OUTPUT}, as it is not tied")
@@ -101,7 +95,7 @@ def gpt2_weights(
         if PACKED.search(name):
             thirds = zip(THIRDS, tensor.tensor_split(3), strict=True)
             found |= {_third(name, which): third for which, third in thirds}
-        elif not BUFFERS.search(name):
+        else:
             found[name] = tensor.contiguous()
     return found
 

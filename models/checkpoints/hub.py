@@ -1,10 +1,15 @@
 """Download what a checkpoint needs from the Hugging Face hub, and nothing else.
 
-Knows nothing about the contents. The hub's own cache decides whether anything is fetched.
+First come the small files that say what there is: configurations, tokenizers, the list of
+modules and the indices of weights. They name the rest: the folders of modules, and the files of
+weights in the first of the forms that an import reads. The hub's own cache decides whether
+anything is fetched. Knows nothing about what the files mean for a network.
 """
 
+import os
 import re
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -12,39 +17,49 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from models.checkpoints.chat_templates import CHAT_FILES
 from models.checkpoints.embedder_use import USE_FILE
 from models.checkpoints.image_processors import PREPROCESSOR_FILE
+from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from models.checkpoints.retrieval import HEAD_FILES
-from models.checkpoints.setting_keys import ADDED, TEXT_SETTINGS
-from models.checkpoints.weights import INDEX_FILE, PICKLED_FILE, WEIGHTS_FILE
+from models.checkpoints.setting_keys import TEXT_SETTINGS
+from models.checkpoints.weights import (
+    INDEX_FILE,
+    PICKLED_FILE,
+    PICKLED_INDEX_FILE,
+    WEIGHTS_FILE,
+    parts_of,
+)
 from models.data.marian_tokenizer import SOURCE_FILE
-from models.errors import CheckpointError
+from models.errors import CheckpointError, shown
+from models.json_files import read_json
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+MODULES_FILE, CONFIG_FILE = "modules.json", "config.json"
+MAX_MODULES = 64
 MODEL_FILES = (
-    "config.json",
+    CONFIG_FILE,
     "generation_config.json",
-    WEIGHTS_FILE,
     INDEX_FILE,
-    "model-*-of-*.safetensors",
+    PICKLED_INDEX_FILE,
     "tokenizer.json",
+    "tokenizer_config.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
     *CHAT_FILES,
     "vocab.txt",
     "vocab.json",
-    SOURCE_FILE,
     "merges.txt",
+    SOURCE_FILE,
     *TEXT_SETTINGS,
-    ADDED,
     PREPROCESSOR_FILE,
+    "processor_config.json",
 )
-NEEDED_FILES = (
-    *MODEL_FILES,
-    "modules.json",
-    USE_FILE,
-    "1_Pooling/config.json",
-    "1_SpladePooling/config.json",
-    *HEAD_FILES,
-    # older sentence-transformers repositories keep the encoder in a folder
-    *(f"0_Transformer/{name}" for name in MODEL_FILES),
+# What tells a folder of another program from one of transformers, for a message.
+SIGNS = (
+    *("config_setfit.json", "gliner_config.json", "genai_config.json", "model_index.json"),
+    *("params.json", "openvino_model.xml", "mlc-chat-config.json"),
 )
+SMALL_FILES = (*MODEL_FILES, MODULES_FILE, USE_FILE, ADAPTER_CONFIG, *SIGNS)
+# The forms of weights in the order in which they are read, each with the index of its parts.
+FORMS = ((WEIGHTS_FILE, INDEX_FILE), (PICKLED_FILE, PICKLED_INDEX_FILE))
 
 
 def is_hub_id(source: str) -> bool:
@@ -53,19 +68,89 @@ def is_hub_id(source: str) -> bool:
 
 
 def download_folder(hub_id: str, endpoint: str | None = None) -> Path:
-    """Return a folder with those of NEEDED_FILES that the repository has."""
-    try:
-        folder = snapshot_download(hub_id, allow_patterns=list(NEEDED_FILES), endpoint=endpoint)
-        if not any(Path(folder).rglob("*.safetensors")):
-            patterns = [PICKLED_FILE, f"0_Transformer/{PICKLED_FILE}"]
-            folder = snapshot_download(hub_id, allow_patterns=patterns, endpoint=endpoint)
-    except LocalEntryNotFoundError as error:
-        raise CheckpointError(
-            f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
-            "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
-        ) from error
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise CheckpointError(
-            f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
-        ) from error
-    return Path(folder)
+    """Return a folder with the files of the repository that an import reads.
+
+    `endpoint` is that of HF_ENDPOINT, or the hub's own, unless one is given.
+    """
+    source = _Repository(hub_id, endpoint or os.environ.get("HF_ENDPOINT") or None)
+    folder = source.fetch(SMALL_FILES)
+    modules = module_folders(folder / MODULES_FILE)
+    encoder, others = (modules[0], modules[1:]) if modules else ("", [])
+    source.fetch(
+        [
+            *_in(encoder, MODEL_FILES),
+            *(path for module in others for path in _in(module, [CONFIG_FILE])),
+        ]
+    )
+    if (folder / ADAPTER_CONFIG).is_file():
+        source.fetch([ADAPTER_WEIGHTS])
+    source.fetch(HEAD_FILES)
+    for module in dict.fromkeys(["", encoder, *others]):
+        if (folder / module / CONFIG_FILE).is_file():
+            _fetch_weights(source, folder, module)
+    return folder
+
+
+def module_folders(path: Path) -> list[str]:
+    """The folders of the modules that a modules.json lists, each below its own."""
+    listed = read_json(path) if path.is_file() else []
+    if not isinstance(listed, list) or len(listed) > MAX_MODULES:
+        raise CheckpointError(f"{path} must hold a list of at most {MAX_MODULES} modules")
+    folders = []
+    for module in listed:
+        name = str(module.get("path", "")) if isinstance(module, dict) else ""
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts or re.search(r"[*?\[\]\\]", name):
+            raise CheckpointError(f"{path}: {shown(name)} is no folder of the repository")
+        folders.append("" if name in ("", ".") else str(place))
+    return folders
+
+
+def _fetch_weights(source: "_Repository", folder: Path, module: str) -> None:
+    """Weights of a module in the first form that the repository has."""
+    place = folder / module
+    for whole, index in FORMS:
+        if (place / index).is_file() and not (place / whole).is_file():
+            source.fetch(_in(module, [whole]))
+        if (place / index).is_file() and not (place / whole).is_file():
+            source.fetch(_in(module, parts_of(place / index)))
+            return
+        source.fetch(_in(module, [whole]))
+        if (place / whole).is_file():
+            return
+
+
+def _in(module: str, names: Iterable[str]) -> list[str]:
+    return [f"{module}/{name}" if module else name for name in names]
+
+
+class _Repository:
+    """The files of one repository; all are of the commit that was the newest at first."""
+
+    def __init__(self, hub_id: str, endpoint: str | None) -> None:
+        self._hub_id, self._endpoint = hub_id, endpoint
+        self._commit: str | None = None
+
+    def fetch(self, names: Sequence[str]) -> Path:
+        """The folder with those of the files that there are; raises `CheckpointError`."""
+        hub_id = self._hub_id
+        try:
+            folder = Path(
+                snapshot_download(
+                    hub_id,
+                    allow_patterns=list(names),
+                    endpoint=self._endpoint,
+                    revision=self._commit,
+                )
+            )
+        except LocalEntryNotFoundError as error:
+            raise CheckpointError(
+                f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
+                "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
+            ) from error
+        except (HfHubHTTPError, HFValidationError, OSError) as error:
+            raise CheckpointError(
+                f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
+            ) from error
+        self._commit = folder.name  # the cache has a folder for each commit
+        return folder

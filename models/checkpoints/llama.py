@@ -16,15 +16,16 @@ from torch import Tensor
 
 from models.checkpoints.decoder_families import FAMILIES, WITH_TEXT_CONFIG, DecoderFamily
 from models.checkpoints.decoder_fields import check_fields
-from models.checkpoints.family import activation
+from models.checkpoints.family import ACTIVATION_NAMES, activation
+from models.checkpoints.left_out import FREQUENCIES, IMAGES, is_same, renamed, without
 from models.checkpoints.ropes import RopeRequest, Values, rope_of
-from models.errors import CheckpointError, SettingError, shown
-from models.networks.llama import LlamaConfig, NormPlacement
+from models.checkpoints.ways_out import ELSEWHERE
+from models.errors import CheckpointError, SettingError
+from models.networks.llama import GATES, LlamaConfig, NormPlacement
 from models.networks.ropes import NO_ROPE, Rope
 
 OUTPUT, WORDS = "lm_head.weight", "model.embed_tokens.weight"
 FULL, SLIDING = "full_attention", "sliding_attention"
-NEVER_NEEDED = re.compile(r"rotary_emb\.inv_freq$|^(vision_tower|multi_modal_projector)\.")
 NORMS = re.compile(r"norm\.weight$")
 OUTSIDE_LAYERS = {"words": "model.embed_tokens", "norm": "model.norm", "output": "lm_head"}
 LAYER = {
@@ -45,13 +46,10 @@ LAYER = {
 FEED_FORWARD_NORM = {"pre": "post_attention_layernorm", "both": "pre_feedforward_layernorm"}
 # Products that Phi-3 stores side by side, in the order of their rows.
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-ELSEWHERE = (
-    "export it to ONNX with another tool, for example optimum, and put the graph into the model "
-    "repository"
-)
 # Fields that change what is computed in a way that this network has not.
 REFUSED = ("quantization_config", "num_local_experts", "num_experts")
-OTHER_HEADS = ("ForTokenClassification", "ForQuestionAnswering")
+LOOKS_AHEAD = "use_bidirectional_attention"
+IS_CAUSAL = "is_causal"  # of transformers 5, for every family
 
 
 def is_decoder(values: Values) -> bool:
@@ -78,16 +76,9 @@ def decoder_config(
     for name in REFUSED:
         if given.get(name):
             raise CheckpointError(f"{path}: {name} is not supported: {ELSEWHERE}")
-    architecture = str((given.get("architectures") or [""])[0])
-    if architecture.endswith(OTHER_HEADS):
-        raise CheckpointError(
-            f"{path}: architectures has {shown(architecture)}, but must be of a decoder that "
-            f"continues, classifies or embeds texts: {ELSEWHERE}"
-        )
     values: Values = {**family.defaults, **given}
     check_fields(values)
-    is_causal = not values.get("use_bidirectional_attention")
-    if not is_causal:
+    if values.get(LOOKS_AHEAD):
         values = _both_ways(family, values, path)
     num_layers, num_heads = int(values["num_hidden_layers"]), int(values["num_attention_heads"])
     hidden_size, max_positions = int(values["hidden_size"]), _max_positions(values, context)
@@ -97,6 +88,8 @@ def decoder_config(
         raise SettingError("num_key_value_heads", num_kv_heads, limit)
     head_size = int(values.get("head_dim") or hidden_size // num_heads)
     windows = tuple(_window(family, values, layer) for layer in range(num_layers))
+    if values.get(IS_CAUSAL) is False:  # transformers then looks a window far, both ways
+        windows = tuple(window + 1 if window else 0 for window in windows)
     ropes, layer_ropes = _ropes(family, given, values, head_size, windows, max_positions)
     has_attention_bias = bool(values["attention_bias"])
     return LlamaConfig(
@@ -124,8 +117,15 @@ def decoder_config(
         activation=_activation(family, values),
         embedding_scale=_embedding_scale(family, values),
         is_tied=bool(values["tie_word_embeddings"]),
-        is_causal=is_causal,
+        is_causal=not what_looks_ahead(values),
     )
+
+
+def what_looks_ahead(values: Values) -> str:
+    """The field that says that tokens see what follows them, with its value; or nothing."""
+    if values.get(LOOKS_AHEAD):
+        return f"{LOOKS_AHEAD} true"
+    return f"{IS_CAUSAL} false" if values.get(IS_CAUSAL) is False else ""
 
 
 def _both_ways(family: DecoderFamily, values: Values, path: Path) -> Values:
@@ -166,7 +166,11 @@ def _activation(family: DecoderFamily, values: Values) -> str:
     name = str(values.get(family.activation) or family.defaults[family.activation])
     if family.adds_one and name == "gelu":
         return "gelu_tanh"
-    return activation(name, family.activation)
+    ours = activation(name, family.activation)
+    if ours not in GATES:
+        known = (each for each, meant in ACTIVATION_NAMES.items() if meant in GATES)
+        raise SettingError(family.activation, name, f"one of {', '.join(known)}")
+    return ours
 
 
 def _embedding_scale(family: DecoderFamily, values: Values) -> float:
@@ -219,18 +223,11 @@ def decoder_weights(
     """The tensors of a file in our layout, under transformers' names, with all folded in."""
     family = FAMILIES[values["model_type"]]
     found: dict[str, Tensor] = {}
-    for stored, tensor in tensors.items():
-        name = plain_name(stored)
-        if not NEVER_NEEDED.search(name):
-            found |= _unpacked(name, tensor, config)
-    output = found.get(OUTPUT)
-    if config.is_tied and output is not None:
-        if WORDS in found and not _is_same(output, found[WORDS]):
-            raise CheckpointError(
-                f"{path}: {OUTPUT} differs from {WORDS}, but tie_word_embeddings says that they "
-                "are one"
-            )
-        del found[OUTPUT]
+    plain = without(renamed(tensors, plain_name, path), (FREQUENCIES, IMAGES), path)
+    for name, tensor in plain.items():
+        found |= _unpacked(name, tensor, config, plain)
+    if config.is_tied and OUTPUT in found:
+        found = _tied(found)
     if family.adds_one:
         found = {name: _plus_one(name, tensor) for name, tensor in found.items()}
     if values["model_type"] == "granite":
@@ -238,8 +235,12 @@ def decoder_weights(
     return found
 
 
-def _is_same(first: Tensor, second: Tensor) -> bool:
-    return first.dtype == second.dtype and torch.equal(first, second)
+def _tied(found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """One table for words and output; two that differ stay two, as transformers leaves them."""
+    words = found.setdefault(WORDS, found[OUTPUT])
+    if is_same(words, found[OUTPUT]):
+        del found[OUTPUT]
+    return found
 
 
 def plain_name(name: str) -> str:
@@ -250,19 +251,20 @@ def plain_name(name: str) -> str:
     return name if is_whole else f"model.{name}"
 
 
-def _unpacked(name: str, tensor: Tensor, config: LlamaConfig) -> dict[str, Tensor]:
+def _unpacked(
+    name: str, tensor: Tensor, config: LlamaConfig, others: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Products that Phi-3 stores side by side; others as they are."""
     query, key = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
     half = config.intermediate_size
     for (packed, parts), sizes in zip(
         PACKED.items(), ((query, key, key), (half, half)), strict=True
     ):
-        if f".{packed}." in name and tensor.shape[:1] == (sum(sizes),):
+        names = [name.replace(packed, part) for part in parts]
+        is_packed = f".{packed}." in name and tensor.shape[:1] == (sum(sizes),)
+        if is_packed and not others.keys() & set(names):
             split = torch.split(tensor, list(sizes))
-            return {
-                name.replace(packed, part): each.contiguous()
-                for part, each in zip(parts, split, strict=True)
-            }
+            return {part: each.contiguous() for part, each in zip(names, split, strict=True)}
     return {name: tensor}
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
-from models.checkpoints.llama import ELSEWHERE
+from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import read_pickle
 from models.errors import CheckpointError, check_choice, shown
 from models.json_files import fields_of, read_object

@@ -49,9 +49,12 @@ def _split(tensors: Tensors, packed: Mapping[str, tuple[str, ...]]) -> Tensors:
         if module is None or tensor.shape[0] % len(packed[module]):
             apart[name] = tensor
             continue
-        parts = packed[module]
-        for part, each in zip(parts, tensor.chunk(len(parts)), strict=True):
-            apart[name.replace(module, part)] = each.contiguous()
+        names = [name.replace(module, part) for part in packed[module]]
+        if tensors.keys() & set(names):  # the same twice: refused as unexpected
+            apart[name] = tensor
+            continue
+        for part, each in zip(names, tensor.chunk(len(names)), strict=True):
+            apart[part] = each.contiguous()
     return apart
 
 
@@ -197,6 +200,10 @@ MODERNBERT = Family(
 def _rotary_bert(values: Values, theta: float, **others: bool) -> EncoderConfig:
     """BERT with gated feed-forward layers and one rope in all layers, instead of a table."""
     check_fields(values)
+    size = int(values["hidden_size"]) // int(values["num_attention_heads"])
+    if values.get("head_dim") not in (None, size):
+        limit = f"{size}, which is hidden_size over num_attention_heads"
+        raise SettingError("head_dim", values["head_dim"], limit)
     parameters = {**(values.get("rope_parameters") or {}), **(values.get("rope_scaling") or {})}
     return bert_config(
         values,
@@ -259,6 +266,8 @@ NOMIC_PACKED = {"attn.Wqkv": ("attn.query", "attn.key", "attn.value")}
 
 def _nomic_weights(tensors: Tensors, _: Values) -> Tensors:
     plain = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
+    if len(plain) < len(tensors):  # the same twice: refused as unexpected
+        return tensors
     return _split(plain, NOMIC_PACKED)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.checkpoints.llama import ELSEWHERE
+from models.checkpoints.ways_out import ELSEWHERE
 from models.choices import ScoreFunction
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import fields_of, read_object

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from models.checkpoints.llama import ELSEWHERE
 from models.checkpoints.retrieval import TermPooling, has_three_ways
 from models.checkpoints.score_heads import is_cross_encoder
 from models.checkpoints.setting_keys import check_keys
@@ -21,13 +20,16 @@ from models.checkpoints.vector_maps import (
     Step,
     check_normalize,
 )
+from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError, SettingError, shown
-from models.json_files import fields_of, read_json, read_object
+from models.json_files import check_known, fields_of, read_json, read_object
 from models.networks.pooling import TOGETHER
 
 MODULES_FILE = "modules.json"
+PACKAGE = "sentence_transformers"
 TRANSFORMER, POOLING, SPLADE = "Transformer", "Pooling", "SpladePooling"
 MAPS = (DENSE, LAYER_NORM, DROPOUT)  # between pooling and normalising
+POOLING_SIZES = ("word_embedding_dimension", "embedding_dimension")
 # By the flags of older folders, in the order of their vectors where several are true.
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -37,6 +39,7 @@ POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "last",
 }
+POOLING_FIELDS = (*("pooling_mode", "include_prompt"), *POOLING_SIZES, *POOLING_FLAGS)
 POOLING_MODES = {"lasttoken" if mode == "last" else mode: mode for mode in POOLING_FLAGS.values()}
 # Steps that stand in place of an encoder, and what they are; the folder has no other network.
 OTHER_NETWORKS = {
@@ -110,7 +113,12 @@ def _steps(path: Path) -> list[Step]:
             if own in names:  # there the later step takes the place of the earlier
                 raise SettingError("name", own, "another for each module")
             names.add(own)
-            name = str(values["type"]).rpartition(".")[2]
+            package, _, name = str(values["type"]).rpartition(".")
+            if package.partition(".")[0] != PACKAGE:
+                raise CheckpointError(
+                    f"{path} lists {shown(values['type'])}, but only modules of {PACKAGE} are "
+                    f"known: code of the folder's own is never run: {ELSEWHERE}"
+                )
             steps.append((name, path.parent / str(values["path"])))
     return steps
 
@@ -138,6 +146,8 @@ def read_pooling(path: Path) -> str:
             f"{path}: include_prompt is False, but a pooling that leaves a text's prompt out is "
             f"not supported: {ELSEWHERE}"
         )
+    modes_of_old = (name for name in values if name.startswith("pooling_mode_"))  # checked below
+    check_known(values, (*POOLING_FIELDS, *modes_of_old), path)
     stated: Any = values.get("pooling_mode")
     if stated is None:
         flags = [name for name in values if name.startswith("pooling_mode_") and values[name]]

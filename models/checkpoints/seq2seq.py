@@ -17,7 +17,8 @@ from torch import Tensor
 
 from models.checkpoints.decoder_fields import MAX_LAYERS, MAX_POSITIONS
 from models.checkpoints.family import activation
-from models.checkpoints.llama import ELSEWHERE
+from models.checkpoints.left_out import Rule, renamed, without
+from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_only, check_whole
 from models.networks.layers import sinusoidal_table
@@ -35,7 +36,14 @@ MARIAN, MBART, M2M100 = "marian", "mbart", "m2m_100"
 COMPUTED_POSITIONS = (MARIAN, M2M100)
 PRE_NORM = (MBART, M2M100)
 T5_POSITIONS = 512  # trained lengths, which the files of T5 v1.1 do not state
-T5_BIAS = "relative_attention_bias.weight"
+COMPUTED = Rule.of(
+    r"^(encoder|decoder)\.embed_positions\.weights?$",
+    "positions, which are computed again as what reads these files does",
+)
+UNREAD_BIAS = Rule.of(
+    r"\.EncDecAttention\.relative_attention_bias\.weight$",
+    "distances to the source, which the first files of T5 have and nothing reads",
+)
 
 BOUNDS: Mapping[str, tuple[int, int]] = {  # of fields, as those of decoders have
     "vocab_size": (1, 2**24),
@@ -212,11 +220,12 @@ def bart_weights(
     tensors: Tensors, values: Values, config: TransformerConfig, path: Path
 ) -> Tensors:
     """The tensors of a file in our layout, by the names of `name_in_bart`."""
-    found = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     model_type = values["model_type"]
+    found = renamed(tensors, lambda name: name.removeprefix("model."), path)
+    if model_type == M2M100:
+        found = without(found, [COMPUTED], path)
     for name in POSITIONS:
         if model_type == M2M100:
-            found.pop(f"{name}s", None)  # in older files, and computed again by what reads them
             found[name] = _m2m100_positions(config)
         elif model_type == MARIAN and name not in found:
             found[name] = _sines_then_cosines(config.max_positions, config.hidden_size)
@@ -249,8 +258,7 @@ def _m2m100_positions(config: TransformerConfig) -> Tensor:
 
 def t5_weights(tensors: Tensors, values: Values, config: TransformerConfig, path: Path) -> Tensors:
     """The same for T5, by the names of `name_in_t5`."""
-    # First checkpoints of T5 have one for the attention to the source, which nothing reads.
-    found = {n: t for n, t in tensors.items() if not n.endswith(f"EncDecAttention.{T5_BIAS}")}
+    found = without(tensors, [UNREAD_BIAS], path)
     output = found.pop(OUTPUT, None)
     found[WORDS] = _one_table({**found}, (WORDS, *WORDS_ELSEWHERE), path, output)
     for name in WORDS_ELSEWHERE:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from models.checkpoints.llama import ELSEWHERE
+from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import WEIGHTS_FILE, assign_weights, build_on_meta, read_tensors
 from models.errors import CheckpointError, SettingError, shown
-from models.json_files import check_whole, fields_of, read_object
+from models.json_files import check_known, check_whole, fields_of, read_object
 from models.networks.decoder_readers import DecoderEmbedder
 from models.networks.heads import TextEmbedder
 from models.networks.vector_maps import MAX_SIZE, DenseMap, VectorMap, VectorMaps, VectorNorm
@@ -19,6 +19,9 @@ from models.networks.vector_maps import MAX_SIZE, DenseMap, VectorMap, VectorMap
 CONFIG_FILE = "config.json"
 DENSE, LAYER_NORM, DROPOUT, NORMALIZE = "Dense", "LayerNorm", "Dropout", "Normalize"
 TEXT_VECTOR = "sentence_embedding"  # what a module reads and writes, unless it says otherwise
+VECTOR_NAMES = ("module_input_name", "module_output_name")
+DENSE_FIELDS = ("in_features", "out_features", "bias", "activation_function", "use_residual")
+NORM_FIELDS = ("dimension",)
 ACTIVATION_CLASSES = {  # of torch.nn, made without arguments
     "Identity": "identity",
     "Tanh": "tanh",
@@ -51,6 +54,9 @@ def _read_map(name: str, folder: Path) -> VectorMap | None:
     if name == DROPOUT:
         return None
     with fields_of(path, read_object(path)) as values:
+        check_known(
+            values, (*VECTOR_NAMES, *(DENSE_FIELDS if name == DENSE else NORM_FIELDS)), path
+        )
         _check_vector(values, path)
         read: VectorMap = _dense(values, path) if name == DENSE else _norm(values)
     assign_weights(read, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
@@ -88,7 +94,7 @@ def _activation(spelt: str, path: Path) -> str:
 
 
 def _check_vector(values: Any, path: Path) -> None:  # noqa: ANN401 - a JSON object
-    for name in ("module_input_name", "module_output_name"):
+    for name in VECTOR_NAMES:
         value = values.get(name)
         if value not in (None, TEXT_VECTOR):
             raise CheckpointError(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from models.checkpoints.family import activation
 from models.checkpoints.image_processors import ImagePreparation
+from models.checkpoints.left_out import renamed
 from models.errors import CheckpointError, SettingError, shown
 from models.networks.vit import ViTConfig
 
@@ -100,14 +101,14 @@ def vit_config(values: Mapping[str, Any], preparation: ImagePreparation) -> ViTC
 
 
 def vit_weights(
-    tensors: Mapping[str, Tensor], values: Mapping[str, Any], config: ViTConfig
+    tensors: Mapping[str, Tensor], values: Mapping[str, Any], config: ViTConfig, path: Path
 ) -> dict[str, Tensor]:
     """The tensors of a file in our layout, by the names that `name_in_vit` gives.
 
     One of an unexpected shape stays as it is, for the message that names it.
     """
     prefix = f"{values['model_type']}."
-    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    found = renamed(tensors, lambda name: name.removeprefix(prefix), path)
     patches, positions = f"{OUTSIDE_LAYERS['patches']}.weight", found.get(POSITIONS)
     if patches in found:
         found[patches] = found[patches].flatten(1)

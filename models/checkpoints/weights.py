@@ -22,7 +22,9 @@ from models.json_files import fields_of, read_object
 WEIGHTS_FILE = "model.safetensors"
 PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
+PICKLED_INDEX_FILE = "pytorch_model.bin.index.json"
 PART = re.compile(r"[\w-][\w.-]{0,200}\.safetensors", re.ASCII)
+PICKLED_PART = re.compile(r"[\w-][\w.-]{0,200}\.bin", re.ASCII)
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -32,6 +34,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of the file, in float32 whatever they were stored in."""
     if not path.is_file() and (pickled := path.with_name(PICKLED_FILE)).is_file():
         return read_pickle(pickled)
+    if path.suffix == ".bin" and path.is_file():
+        return read_pickle(path)
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: expected weights in safetensors format")
     try:
@@ -73,22 +77,50 @@ def read_pickle(path: Path, max_bytes: float = float("inf")) -> dict[str, Tensor
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of model.safetensors, or of the parts that model.safetensors.index.json names."""
-    whole, index = folder / WEIGHTS_FILE, folder / INDEX_FILE
-    if whole.is_file() or not index.is_file():
-        return read_tensors(whole)
-    with fields_of(index, read_object(index)) as values:
-        parts = sorted({str(part) for part in values["weight_map"].values()})
-        names = set(values["weight_map"])
+    """The tensors of a folder in the first of transformers' forms that is there.
+
+    These are model.safetensors, the parts that model.safetensors.index.json names,
+    pytorch_model.bin, and the parts that pytorch_model.bin.index.json names.
+    """
+    for name in (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE):
+        path = folder / name
+        if path.is_file() and path.suffix == ".json":
+            return _read_parts(path)
+        if path.is_file():
+            return read_tensors(path)
+    return read_tensors(folder / WEIGHTS_FILE)  # which says that it is missing
+
+
+def _read_parts(index: Path) -> dict[str, Tensor]:
+    parts = parts_of(index)
     tensors: dict[str, Tensor] = {}
     for part in parts:
-        if not PART.fullmatch(part):
+        if not (index.parent / part).is_file():
             raise CheckpointError(
-                f"{index}: {shown(part)} is not the name of a .safetensors file beside it"
+                f"{index.parent / part} is missing, which {index.name} lists: copy all "
+                f"{len(parts)} files of weights"
             )
-        tensors |= read_tensors(folder / part)
-    check_names(tensors, names, index)
+        read = read_tensors(index.parent / part)
+        for name in read.keys() & tensors.keys():
+            raise CheckpointError(f"{index}: {name} is in {part} and in another part")
+        tensors |= read
+    with fields_of(index, read_object(index)) as values:
+        check_names(tensors, set(values["weight_map"]), index)
     return tensors
+
+
+def parts_of(index: Path) -> list[str]:
+    """The names of the files that an index lists, which are beside it."""
+    form = PICKLED_PART if index.name == PICKLED_INDEX_FILE else PART
+    with fields_of(index, read_object(index)) as values:
+        parts = sorted({str(part) for part in values["weight_map"].values()})
+    for part in parts:
+        if not form.fullmatch(part):
+            kind = ".bin" if form is PICKLED_PART else ".safetensors"
+            raise CheckpointError(
+                f"{index}: {shown(part)} is not the name of a {kind} file beside it"
+            )
+    return parts
 
 
 def check_digest(path: Path, expected: str, stated_in: Path) -> None:

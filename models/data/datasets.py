@@ -15,6 +15,7 @@ A split is stratified (every label keeps its share) and depends only on the rows
 import csv
 import json
 import random
+import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,6 @@ from typing import Any, Generic, Protocol, Self, TextIO, TypeVar
 from models.errors import DatasetError
 from models.remarks import remark
 
-COLUMNS = ("label", "text")
 PAIR = "text_pair"
 
 
@@ -37,6 +37,36 @@ class AnyExample(Protocol):
 
 
 E = TypeVar("E", bound=AnyExample)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a file calls the label, the text, and the second text of a pair."""
+
+    label: str = "label"
+    text: str = "text"
+    text_pair: str = PAIR
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Those without which a row says nothing; the second text is, where it was named."""
+        named = (self.text_pair,) if self.text_pair != PAIR else ()
+        return (self.label, self.text, *named)
+
+    def places(self, header: Sequence[str]) -> list[int] | None:
+        """The places of label, text and second text; None where the row is no such header.
+
+        A header without the second text gives two places. Case counts where names differ by it.
+        """
+        exact = [name.strip() for name in header]
+        names = exact if set(self.required) <= set(exact) else [name.lower() for name in exact]
+        if not set(self.required) <= set(names):
+            return None
+        every = (self.label, self.text, self.text_pair)
+        return [names.index(name) for name in every if name in names]
+
+
+DEFAULT_COLUMNS = Columns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +177,11 @@ def reading(path: Path) -> Iterator[None]:
         raise DatasetError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def read_dataset(path: Path) -> Dataset:
-    """Rows of a file; remarks on texts that it labels differently in several rows."""
+def read_dataset(path: Path, columns: Columns = DEFAULT_COLUMNS) -> Dataset:
+    """Rows of a file.
+
+    Remarks on texts that it labels differently in several rows, and on labels that look alike.
+    """
     readers = {
         ".tsv": _read_tsv,
         ".txt": _read_tsv,
@@ -160,13 +193,16 @@ def read_dataset(path: Path) -> Dataset:
     if reader is None:
         raise DatasetError(f"{path}: the name must end in one of {', '.join(readers)}")
     with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-        examples = tuple(_checked(path, example) for example in reader(path, file))
+        examples = tuple(_checked(path, example) for example in reader(path, file, columns))
     if not examples:
         raise DatasetError(f"{path} holds no rows")
     single = [example for example in examples if not example.text_pair]
     if 0 < len(single) < len(examples):
-        raise DatasetError(f"{path}:{single[0].line}: no {PAIR}, but other rows have one")
+        raise DatasetError(
+            f"{path}:{single[0].line}: no {columns.text_pair}, but other rows have one"
+        )
     _remark_on_contradictions(path.name, examples)
+    _remark_on_like_labels(path.name, examples)
     return Dataset(path.name, examples)
 
 
@@ -185,6 +221,22 @@ def _remark_on_contradictions(name: str, examples: Sequence[Example]) -> None:
             f"label, of which a classifier can learn one; the first is {one.label!r} in line "
             f"{one.line} and {other.label!r} in line {other.line}"
         )
+
+
+def _remark_on_like_labels(name: str, examples: Sequence[Example]) -> None:
+    """Labels that differ in case, spaces or the form of a letter alone are often one, misspelt."""
+    counts = Counter(example.label for example in examples)
+    alike: dict[str, list[str]] = {}
+    for label in sorted(counts):
+        key = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+        alike.setdefault(key, []).append(label)
+    for labels in alike.values():
+        if len(labels) > 1:
+            listed = " and ".join(f"{label!r} ({counts[label]} rows)" for label in labels)
+            remark(
+                f"{name}: the labels {listed} differ in case, spaces or the form of a letter "
+                "alone, and are learnt as different ones: write them alike if they are the same"
+            )
 
 
 def split(dataset: Dataset, fractions: Sequence[float], seed: int) -> list[Dataset]:
@@ -264,49 +316,49 @@ def _checked(path: Path, example: Example) -> Example:
     return example
 
 
-def _columns(header: Sequence[str]) -> list[int] | None:
-    """Return the places of label, text and text_pair, if this row is a header with the first two.
-
-    A header without text_pair gives two places.
-    """
-    names = [name.strip().lower() for name in header]
-    if not set(COLUMNS) <= set(names):
-        return None
-    return [names.index(name) for name in (*COLUMNS, PAIR) if name in names]
-
-
-def _read_tsv(path: Path, file: TextIO) -> Iterator[Example]:
-    columns = None
+def _read_tsv(path: Path, file: TextIO, columns: Columns) -> Iterator[Example]:
+    places = None
     for line, content in enumerate(file, start=1):
         row = content.rstrip("\r\n")
         if not row.strip():
             continue
-        if line == 1 and (columns := _columns(row.split("\t"))):
-            continue
-        fields = row.split("\t") if columns else row.split("\t", maxsplit=1)
-        places = columns or [0, 1]
-        if len(fields) <= max(places):
+        if line == 1:
+            places = columns.places(row.split("\t"))
+            if places:
+                continue
+            if columns != DEFAULT_COLUMNS:
+                raise _no_header(path, columns, row.split("\t"))
+        fields = row.split("\t") if places else row.split("\t", maxsplit=1)
+        if len(fields) <= max(places or [0, 1]):
             raise DatasetError(f"{path}:{line}: expected label<TAB>text, found {row[:60]!r}")
-        yield Example(line, *(fields[place] for place in places))
+        yield Example(line, *(fields[place] for place in places or [0, 1]))
 
 
-def _read_csv(path: Path, file: TextIO) -> Iterator[Example]:
+def _read_csv(path: Path, file: TextIO, columns: Columns) -> Iterator[Example]:
     rows = csv.reader(file, strict=True)
     try:
-        columns = _columns(next(rows, []))
-        if columns is None:
-            raise DatasetError(f"{path}:1: expected a header naming the columns label and text")
+        header = next(rows, [])
+        places = columns.places(header)
+        if places is None:
+            raise _no_header(path, columns, header)
         for row in rows:
             if not row:
                 continue
-            if len(row) <= max(columns):
+            if len(row) <= max(places):
                 raise DatasetError(f"{path}:{rows.line_num}: the row has {len(row)} columns only")
-            yield Example(rows.line_num, *(row[place] for place in columns))
+            yield Example(rows.line_num, *(row[place] for place in places))
     except csv.Error as error:
         raise DatasetError(f"{path}:{rows.line_num}: {error}") from error
 
 
-def _read_jsonl(path: Path, file: TextIO) -> Iterator[Example]:
+def _no_header(path: Path, columns: Columns, header: Sequence[str]) -> DatasetError:
+    return DatasetError(
+        f"{path}:1: expected a header naming the columns {' and '.join(columns.required)}, found "
+        f"{', '.join(header)[:60]!r}; --label-column, --text-column and --pair-column name others"
+    )
+
+
+def _read_jsonl(path: Path, file: TextIO, columns: Columns) -> Iterator[Example]:
     for line, content in enumerate(file, start=1):
         if not content.strip():
             continue
@@ -314,13 +366,22 @@ def _read_jsonl(path: Path, file: TextIO) -> Iterator[Example]:
             values = json.loads(content)
         except json.JSONDecodeError as error:
             raise DatasetError(f"{path}:{line}: not JSON: {error}") from error
-        if not isinstance(values, dict) or not set(COLUMNS) <= values.keys():
-            raise DatasetError(f"{path}:{line}: expected an object with label and text")
-        if not isinstance(values["text"], str) or not isinstance(
-            values["label"], str | int | float
-        ):
-            raise DatasetError(f"{path}:{line}: text must be a string, label a string or a number")
-        pair = values.get(PAIR, "")
+        if not isinstance(values, dict) or not set(columns.required) <= values.keys():
+            names = " and ".join(columns.required)
+            raise DatasetError(
+                f"{path}:{line}: expected an object with {names}; --label-column, --text-column "
+                "and --pair-column name others"
+            )
+        label, text, pair = (
+            values[columns.label],
+            values[columns.text],
+            values.get(columns.text_pair, ""),
+        )
+        if not isinstance(text, str) or not isinstance(label, str | int | float):
+            raise DatasetError(
+                f"{path}:{line}: {columns.text} must be a string, {columns.label} a string or a "
+                "number"
+            )
         if not isinstance(pair, str):
-            raise DatasetError(f"{path}:{line}: {PAIR} must be a string")
-        yield Example(line, str(values["label"]), values["text"], pair)
+            raise DatasetError(f"{path}:{line}: {columns.text_pair} must be a string")
+        yield Example(line, str(label), text, pair)

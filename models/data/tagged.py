@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from models.data.datasets import Examples, reading, split_groups
 from models.errors import DatasetError
+from models.remarks import remark
 
 OUTSIDE = "O"
 
@@ -132,8 +133,41 @@ class TaggedDataset(Examples[TaggedSentence]):
     """Sentences with tagged words."""
 
     def split(self, fractions: Sequence[float], seed: int) -> list["TaggedDataset"]:
-        """Return what remains, then one held-out part per fraction."""
-        return list(map(self.at, split_groups(self.name, range(len(self)), fractions, seed)))
+        """Return what remains, then one held-out part per fraction.
+
+        The last sentences of a type stay among those that are trained on, with a remark.
+        """
+        remaining, *parts = split_groups(self.name, range(len(self)), fractions, seed)
+        learnt = self.at(remaining).types()
+        kept: dict[str, int] = {}  # sentences by the first type that they alone have
+        for part in parts:
+            for place in list(part):
+                if unknown := sorted(self.at([place]).types() - learnt):
+                    part.remove(place)
+                    remaining.append(place)
+                    kept[unknown[0]] = place
+                    learnt |= self.at([place]).types()
+        self._remark_on_kept(kept, parts, fractions)
+        return [self.at(sorted(part)) for part in (remaining, *parts)]
+
+    def _remark_on_kept(
+        self, kept: dict[str, int], parts: Sequence[Sequence[int]], fractions: Sequence[float]
+    ) -> None:
+        """Raises DatasetError where nothing is left to judge by."""
+        if not kept:
+            return
+        kind, place = next(iter(kept.items()))
+        first = f"{kind!r}, in the sentence of line {self.examples[place].line}"
+        if any(fraction and not part for part, fraction in zip(parts, fractions, strict=True)):
+            raise DatasetError(
+                f"{self.name}: every sentence that could be held out is the only one of a type "
+                f"(the first is {first}); add sentences, or give files of their own: --validation "
+                "FILE and --test-file FILE"
+            )
+        remark(
+            f"{self.name}: {len(kept)} types would have been held out whole (the first is "
+            f"{first}); one sentence of each is trained on instead"
+        )
 
     def types(self) -> set[str]:
         tags = {tag for sentence in self.examples for tag in sentence.tags}

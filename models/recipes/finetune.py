@@ -5,12 +5,15 @@ Knows nothing about terminals, signals or report files. The loop itself is in
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
 
+import torch
 from tokenizers import Tokenizer
+from torch.nn import functional as F
 
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.batches import tokenize
@@ -95,7 +98,7 @@ def finetune_by(
         model, labels = _network(recipe, checkpoint, splits.train, settings)
         checkpoint = replace(checkpoint, tokenizer=_tokenizer_of(model, checkpoint))
         rows_of = _rows_of(recipe, checkpoint, model, labels, settings)
-        criterion = recipe.criterion(labels)
+        criterion = _weighted(recipe.criterion(labels), recipe.task, splits.train, labels, settings)
         objective = RowObjective(
             rows_of(splits.train), rows_of(splits.validation), criterion, settings
         )
@@ -194,6 +197,25 @@ TEXT_CLASSIFICATION = Recipe(
     classification,
 )
 finetune = partial(finetune_by, TEXT_CLASSIFICATION)
+
+
+def _weighted(
+    criterion: Criterion[R, J],
+    task: Task,
+    data: D,
+    labels: Sequence[str],
+    settings: TrainingSettings,
+) -> Criterion[R, J]:
+    """The criterion, with each label's rows weighed as one label's share of them all."""
+    if settings.class_weights == "none":
+        return criterion
+    if task != "text-classification":
+        raise SettingError("class_weights", settings.class_weights, f"none: the task is {task}")
+    assert isinstance(data, Dataset), "texts with labels are classified"
+    counts = Counter(example.label for example in data.examples)
+    weights = [len(data) / (len(counts) * max(counts[label], 1)) for label in labels]
+    loss = partial(F.cross_entropy, weight=torch.tensor(weights))
+    return replace(criterion, loss=loss, score="macro_f1")
 
 
 def _tokenizer_of(model: TextNetwork, checkpoint: Checkpoint) -> Tokenizer:

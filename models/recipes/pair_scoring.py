@@ -18,7 +18,14 @@ from torch.nn import functional as F
 
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.batches import TokenizedDataset, tokenize
-from models.data.datasets import PAIR, Dataset, Example, read_dataset, split_groups
+from models.data.datasets import (
+    DEFAULT_COLUMNS,
+    Columns,
+    Dataset,
+    Example,
+    read_dataset,
+    split_groups,
+)
 from models.errors import DatasetError
 from models.networks.heads import PairScorer, SequenceClassifier
 from models.recipes.finetune import Recipe, classifier_from
@@ -43,11 +50,12 @@ class ScoredPairs(Dataset):
         return list(map(self.at, split_groups(self.name, groups, fractions, seed)))
 
 
-def read_scored_pairs(path: Path) -> ScoredPairs:
-    """The rows of a file with the columns label, text and text_pair, or `DatasetError`."""
-    dataset = read_dataset(path)
+def read_scored_pairs(path: Path, columns: Columns = DEFAULT_COLUMNS) -> ScoredPairs:
+    """The rows of a file with a column of scores and two of texts, or `DatasetError`."""
+    dataset = read_dataset(path, columns)
     if not dataset.has_pairs:
-        raise DatasetError(f"{path}: no {PAIR}, expected the columns label, text and {PAIR}")
+        names = f"{columns.label}, {columns.text} and {columns.text_pair}"
+        raise DatasetError(f"{path}: no {columns.text_pair}, expected the columns {names}")
     for example in dataset.examples:
         _check_score(path, example)
     return ScoredPairs(dataset.name, dataset.examples)

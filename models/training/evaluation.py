@@ -21,6 +21,36 @@ EVALUATION_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction:
+    """The likeliest label of a row, and its probability."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFigures:
+    """Rows of one label: those found, those taken for it, and those that are of it."""
+
+    correct: int
+    predicted: int
+    true: int
+
+    @property
+    def precision(self) -> float:
+        """The share of what was taken for the label that is of it; 0 where nothing was."""
+        return self.correct / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share of the label's rows that were found; 0 where it has none."""
+        return self.correct / self.true if self.true else 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        return {"precision": self.precision, "recall": self.recall, "rows": self.true}
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Figures over one dataset; `confusion[i][j]` counts rows of label i taken for label j."""
 
@@ -30,6 +60,16 @@ class Evaluation:
     macro_f1: float
     labels: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
+    predictions: tuple["Prediction", ...] = ()  # of the rows, in their order
+
+    @property
+    def by_label(self) -> dict[str, "LabelFigures"]:
+        """The figures of each label."""
+        counts = np.array(self.confusion)
+        return {
+            label: LabelFigures(int(counts[i, i]), int(counts[:, i].sum()), int(counts[i].sum()))
+            for i, label in enumerate(self.labels)
+        }
 
     @property
     def num_rows(self) -> int:
@@ -45,6 +85,7 @@ class Evaluation:
             "accuracy": self.accuracy,
             "macro_f1": self.macro_f1,
             "labels": list(self.labels),
+            "by_label": {label: each.to_dict() for label, each in self.by_label.items()},
             "confusion": [list(row) for row in self.confusion],
         }
 
@@ -65,7 +106,7 @@ def evaluate(model: nn.Module, rows: LabelledRows, labels: Sequence[str]) -> Eva
     """Run all rows through the model."""
     logits = predict_logits(model, rows, len(labels))
     targets = torch.tensor(rows.targets)
-    predicted = logits.argmax(dim=-1)
+    probabilities, predicted = logits.softmax(dim=-1).max(dim=-1)
     indices = range(len(labels))
     counts = confusion_matrix(targets.numpy(), predicted.numpy(), labels=list(indices))
     return Evaluation(
@@ -82,6 +123,10 @@ def evaluate(model: nn.Module, rows: LabelledRows, labels: Sequence[str]) -> Eva
         ),
         labels=tuple(labels),
         confusion=tuple(tuple(int(count) for count in row) for row in counts),
+        predictions=tuple(
+            Prediction(labels[label], probability)
+            for label, probability in zip(predicted.tolist(), probabilities.tolist(), strict=True)
+        ),
     )
 
 

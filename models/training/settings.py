@@ -4,12 +4,14 @@ Knows nothing about PyTorch: the command line makes its flags of these fields wi
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from models.errors import SettingError
 from models.settings import setting
 from models.training.lora_settings import LoraSettings
 
 PRECISIONS = ("auto", "on", "off")
+CLASS_WEIGHTS = ("none", "balanced")
 BFLOAT16 = (
     "Compute in bfloat16; weights stay float32. Auto uses it only on processors with bfloat16 "
     "multiplication (AVX512_BF16 or AMX), because it is slower on others."
@@ -103,6 +105,13 @@ class TrainingSettings(LoraSettings):
         1_000_000,
         shown="the checkpoint's",
     )
+    class_weights: str = setting(
+        "none",
+        "Weights of labels in the loss of a classifier of texts: balanced counts each label the "
+        "same, however few rows it has, and keeps the epoch with the highest macro F1. None by "
+        "default: then probabilities are those of the data.",
+        choices=CLASS_WEIGHTS,
+    )
     freeze_encoder: bool = setting(
         False, "Train the head only, which is faster and usually less accurate."
     )
@@ -123,3 +132,10 @@ class TrainingSettings(LoraSettings):
         LoraSettings.__post_init__(self)
         if self.lora and self.freeze_encoder:
             raise SettingError("freeze_encoder", True, "left out with --lora, which freezes it")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the weights of labels where there are none: older runs go on as they began."""
+        values = LoraSettings.to_dict(self)
+        if self.class_weights == "none":
+            del values["class_weights"]
+        return values

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from service.errors import AttendantError
+from service.errors import AttendantError, InvalidArgument
 from service.records import Call, current_call
 
 MAX_CHARACTERS = 256  # of a name that came from a client
@@ -80,7 +80,7 @@ class Calls:
             note_end(arrival.ends[TimeoutError if is_late else asyncio.CancelledError])
             raise
         except AttendantError as error:  # of a stream's request, whose error ends the stream
-            note_end(arrival.ends[type(error)], details(error))
+            note_end(arrival.ends[type(error)], logged(error))
             raise
         finally:
             current_call.reset(token)
@@ -101,6 +101,13 @@ def details(error: AttendantError) -> str:
     text = str(error).encode()
     cut = text[:MAX_DETAILS_BYTES].decode(errors="ignore")
     return cut if len(text) <= MAX_DETAILS_BYTES else f"{cut}..."
+
+
+def logged(error: AttendantError) -> str:
+    """The error's text for logs and traces: the client's, but where that has parts of a request."""
+    if isinstance(error, InvalidArgument) and error.logged is not None:
+        return error.logged
+    return details(error)
 
 
 def _names(message: Any) -> list[str]:  # noqa: ANN401 - of any class, or an error

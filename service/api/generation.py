@@ -13,6 +13,7 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.api.admission import Admission
 from service.api.conversations import conversation_of
+from service.api.long_work import LONG_BYTES
 from service.api.typed import wrong_task
 from service.contract.conversation import Conversation
 from service.contract.grammar import take_grammar
@@ -102,7 +103,7 @@ class GenerationCalls:
         if not isinstance(model, SequenceModel):
             return None
         with model.users:
-            prompt, params = _prompt(request), _to_params(request.sampling_params)
+            prompt, params = await self._read(request)
             if isinstance(prompt, Conversation):
                 raise NoChatTemplate(
                     f"model '{model.name}' takes no conversation, but a text", "conversation"
@@ -140,12 +141,23 @@ class GenerationCalls:
                 raise wrong_task(model, TEXT_GENERATION)
             if not isinstance(model, GenerativeModel):
                 raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
-            prompt = _prompt(request)
-            params = _to_params(request.sampling_params, model.sampling_defaults)
+            prompt, params = await self._read(request, model.sampling_defaults)
             reading = _reading(request)
             self._admission.admit()
             async with model.generate(prompt, params, caller, reading=reading) as generation:
                 yield model, generation
+
+    async def _read(
+        self, request: pb.GenerateRequest, defaults: Mapping[str, float] = {}
+    ) -> tuple[Prompt, SamplingParams]:
+        """The prompt and its parameters, read on another thread where they are long."""
+
+        def read() -> tuple[Prompt, SamplingParams]:
+            return _prompt(request), _to_params(request.sampling_params, defaults)
+
+        if request.ByteSize() <= LONG_BYTES:
+            return read()
+        return await self._admission.run_long(read)
 
 
 def _prompt(request: pb.GenerateRequest) -> Prompt:

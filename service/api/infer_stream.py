@@ -23,7 +23,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from service.api.admission import SHUTTING_DOWN, Admission
-from service.api.calls import INTERNAL_ERROR, Arrival, Calls, Ends, details, note_end
+from service.api.calls import INTERNAL_ERROR, Arrival, Calls, Ends, details, logged, note_end
 from service.api.infer import EMPTY_FINAL, build_response, is_set, to_infer_request
 from service.api.long_message import LongInferResponse
 from service.api.regions import Transfer, shared_bytes
@@ -80,7 +80,7 @@ class InferAnswers:
                     infer_request = to_infer_request(request, model, self._transfer, caller)
                 stack.enter_context(self._admission.taking(shared_bytes(request)))
             except AttendantError as error:
-                note_end(ends[type(error)], details(error))
+                note_end(ends[type(error)], logged(error))
                 yield Refusal(error)
                 return
             try:
@@ -89,7 +89,7 @@ class InferAnswers:
                     async for response in responses:
                         yield response
             except AttendantError as error:
-                note_end(ends[type(error)], details(error))
+                note_end(ends[type(error)], logged(error))
                 yield error
             except Exception:
                 logger.exception("ModelStreamInfer failed")

@@ -20,7 +20,7 @@ from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller, ServedModel
 from service.serving.occupancy import Occupancy
-from service.serving.tasks.task import Fields, Method, Reading, Task, TextTask, token_fields
+from service.serving.tasks.task import Fields, Method, Reading, Task, TextTask
 from service.serving.text_model import TextModel
 
 T = TypeVar("T")
@@ -142,7 +142,9 @@ class TypedCalls:
 
     def _check_count(self, count: int, name: str) -> None:
         if not 1 <= count <= self.max_items:
-            raise invalid_field(name, f"has {count} elements, expected 1 to {self.max_items}")
+            setting = " (--max-texts)" if count else ""
+            text = f"has {count} elements, expected 1 to {self.max_items}{setting}"
+            raise invalid_field(name, text)
 
 
 def _reader(model: ServedModel) -> TextModel | GenerativeModel:
@@ -188,13 +190,23 @@ def _timing_fields(timings: Timings) -> Fields:
 
 
 def _tokenized(text: TokenPieces, max_tokens: int) -> Fields:
+    tokens = zip(text.ids, text.pieces, text.offsets, strict=True)
     kinds = zip(text.are_special, text.are_unknown, text.token_bytes, strict=True)
-    pairs = zip(token_fields(text.ids, text.pieces, text.offsets), kinds, strict=True)
     return {
-        "tokens": [
-            {**fields, "is_special": special, "is_unknown": unknown, "token_bytes": token_bytes}
-            for fields, (special, unknown, token_bytes) in pairs
-        ],
+        "tokens": (
+            {
+                "id": token_id,
+                "piece": piece,
+                "start": start,
+                "end": end,
+                "is_special": special,
+                "is_unknown": unknown,
+                "token_bytes": token_bytes,
+            }
+            for (token_id, piece, (start, end)), (special, unknown, token_bytes) in zip(
+                tokens, kinds, strict=True
+            )
+        ),
         "num_tokens": len(text.ids),
         "is_too_long": len(text.ids) > max_tokens,
     }

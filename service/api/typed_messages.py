@@ -125,7 +125,13 @@ _DETOKENIZED = reader_of(text_pb2.DetokenizeRequest)
 
 
 def _tokenize_response(fields: Fields) -> text_pb2.TokenizeResponse:
-    return text_pb2.TokenizeResponse(**fields)
+    """The message; its tokens are made one by one, so that others have the interpreter."""
+    texts = fields["results"]
+    response = text_pb2.TokenizeResponse(**{**fields, "results": ()})
+    for text in texts:
+        result = response.results.add(**{**text, "tokens": ()})
+        result.tokens.extend(text_pb2.Token(**token) for token in text["tokens"])
+    return response
 
 
 def _listed_examples(manifest: Manifest) -> list[text_pb2.Example]:

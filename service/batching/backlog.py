@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from math import ceil
 
 from service.batching.request import Item
-from service.errors import WaitTooLong
+from service.errors import TooEarly, WaitTooLong
 from service.runtime.cost import CostCurve
-from service.runtime.pace import SPARE_SHARE, Pace, PacedRun, Trust, Work
+from service.runtime.pace import (
+    SPARE_SHARE,
+    USUAL_LATE_SHARE,
+    USUAL_RISE,
+    Pace,
+    PacedRun,
+    Trust,
+    Work,
+)
 
 Lane = tuple[int, bool]  # a level, and whether it has waited longer than its timeout
 
@@ -62,6 +70,7 @@ class Backlog:
     def __init__(self, cost: CostCurve, bounds: RunBounds, max_runs: int) -> None:
         self.pace = Pace(cost, max_runs)
         self.trust = Trust()
+        self.usual = Trust(USUAL_RISE, USUAL_LATE_SHARE)
         self._cost = cost
         self._bounds = bounds
         self._loads: dict[Lane, Load] = {}
@@ -107,23 +116,33 @@ class Backlog:
         ends_s = all_s + (at_once - 1) * last_s
         return Expectation(max(0.0, ends_s - at_once * last_s), ends_s)
 
+    def _begins_s(self, ahead: Load, own: Load, now_s: float) -> float:
+        """When the first run of a request begins: a large one does not wait for itself."""
+        num_runs = self._bounds.runs_of(own)
+        first = Load(
+            ceil(own.num_rows / num_runs), ceil(own.num_tokens / num_runs), own.amount / num_runs
+        )
+        first.add(ahead)
+        return self.expect(first, now_s).begins_s
+
     def check(
         self, lane: Lane, own: Load, now_s: float, deadline_s: float | None, max_wait_s: float
     ) -> float:
-        """Raise `WaitTooLong` where a request would wait too long, or end after its deadline."""
+        """Raise `WaitTooLong` for a request that would wait too long, or be late as `TooEarly`."""
         pace, load = self.pace, self.ahead_of(lane)
         is_idle = pace.num_running < pace.max_runs and not load.num_rows
         if is_idle or not pace.is_known:
             return 0.0
+        begins_s = self._begins_s(load, own, now_s)
         load.add(own)
         expected = self.expect(load, now_s)
         fits_next = self._bounds.runs_of(load) <= 1  # however slow a run is, the next may fill up
-        wait_s = self.trust.factor * expected.begins_s
+        wait_s = self.usual.factor * begins_s
         if wait_s > max_wait_s and not fits_next:
-            raise WaitTooLong(wait_s, max_wait_s, "wait")
+            raise WaitTooLong(wait_s, max_wait_s)
         if deadline_s is not None:
             left_s = max(0.0, deadline_s - now_s)
             ends_s = self.trust.factor * expected.ends_s / (1 - SPARE_SHARE)
             if ends_s > left_s:
-                raise WaitTooLong(ends_s, left_s, "deadline")
+                raise TooEarly(ends_s, left_s)
         return expected.ends_s

@@ -91,6 +91,7 @@ class BatchEngine:
         self._observers = observers
         self._crossing: Crossing[Request, asyncio.Future[None]] = Crossing(on_broken)
         self._has_rows = has_rows
+        self.limits = limits
         self._queue = BatchQueue(limits, len(sessions))
         self._running: set[Request] = set()
         self._runs: dict[_Run, None] = {}

@@ -6,6 +6,8 @@ from math import inf
 from service.contract.queue_policies import QueuePolicies
 from service.runtime.cost import CostCurve
 
+PARTS = 2  # of large requests, that fill the queue
+
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
@@ -23,3 +25,13 @@ class BatchLimits:
     max_candidates: int = 256  # items looked at when a batch is formed
     max_delay_s: float = 0.0  # how long a batch may wait for company; 0: not at all
     preferred_rows: tuple[int, ...] = ()  # sizes to aim at while the delay lasts
+
+    @property
+    def part_rows(self) -> int:
+        """Rows of a request that wait at once; those of a larger one come after them."""
+        return max(1, self.max_waiting_rows // PARTS)
+
+    @property
+    def part_tokens(self) -> int:
+        """The same in tokens."""
+        return max(1, self.max_waiting_tokens // PARTS)

@@ -93,12 +93,13 @@ class BatchQueue:
     ) -> None:
         """Raise `Overloaded` if a request of about this size would be refused.
 
-        An empty queue has room for any size, since it is an estimate: `put` knows the real one.
+        Half an empty queue has room for any size: `put` knows the real one, and larger requests
+        come in parts.
         """
         level = self._limits.queue.level_of(priority)
         room = Size(
-            min(size.num_rows, self._limits.max_waiting_rows),
-            min(size.num_tokens, self._limits.max_waiting_tokens),
+            min(size.num_rows, self._limits.part_rows),
+            min(size.num_tokens, self._limits.part_tokens),
         )
         self._check_counts(level, room)
         load = Load(size.num_rows, size.num_tokens, size.num_tokens)
@@ -133,7 +134,8 @@ class BatchQueue:
         if num_rows > limits.max_waiting_rows or num_tokens > limits.max_waiting_tokens:
             raise InvalidArgument(
                 f"the request has {num_rows} rows and {num_tokens} tokens, the queue takes at most "
-                f"{limits.max_waiting_rows} rows and {limits.max_waiting_tokens} tokens"
+                f"{limits.max_waiting_rows} rows (--max-queue-rows) and "
+                f"{limits.max_waiting_tokens} tokens (--max-queue-tokens)"
             )
         level = limits.queue.level_of(request.priority)
         self._check_counts(level, Size(num_rows, num_tokens))
@@ -143,6 +145,7 @@ class BatchQueue:
         )
         request.timings.expected_s = expected_s
         request.timings.trust_factor = self._backlog.trust.factor
+        request.timings.usual_factor = self._backlog.usual.factor
         policy = limits.queue.of(level)
         timeout_s = policy.timeout_of(request.timeout_s)
         times_out_s = inf if timeout_s is None else queued_s + timeout_s
@@ -257,6 +260,10 @@ class BatchQueue:
         Called where requests are put in, on the event loop: sending takes its time too.
         """
         timings, trust = request.timings, self._backlog.trust
+        if timings.expected_s:
+            took_s, usual = now_s - timings.queued_s, self._backlog.usual
+            is_long = took_s > usual.factor * timings.expected_s
+            usual.add(is_late=is_long, admitted_with=timings.usual_factor)
         if timings.expected_s and request.deadline_s is not None:
             # What took longer than expected and is in time does no harm.
             left_s = request.deadline_s - timings.queued_s

@@ -12,8 +12,9 @@ that no link leads out of the repository before anything is read.
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Self, TypeAlias
 
@@ -21,6 +22,7 @@ from service.contract.config_checks import MAX_CONFIG_BYTES
 from service.contract.manifest import MODEL_FILENAME, Manifest
 from service.errors import InvalidArgument, LoadError
 
+MARKS = ("config.pbtxt", "manifest.json")  # files of models, also of those put one level too high
 MAX_FILES = 10_000  # and folders, of one model
 MAX_SENT_FILES = 64  # by a client, for one model
 MAX_NAME_BYTES = 255  # of a file or a model, as file systems have it
@@ -75,8 +77,45 @@ class ModelSource:
             self.sent.cleanup()
 
 
-def find_models(repository: Path) -> list[str]:
-    """The names of a repository's model folders, or `LoadError` where there is none."""
+def find_models(repository: Path, known: Collection[str] = ()) -> list[str]:
+    """The names of a repository's model folders.
+
+    Those of `known` models are among them whatever is left in them: they may be half copied.
+    Raises `LoadError` where there is no repository.
+    """
+    return [
+        name
+        for name in find_folders(repository)
+        if name in known or not why_no_model(repository / name)
+    ]
+
+
+def why_no_model(folder: Path) -> str:
+    """Why a folder is no model's; empty where it has a configuration, a version or a graph."""
+    try:
+        paths = list(islice(folder.iterdir(), MAX_FILES))
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    for path in paths:
+        if _is_of_model(path) or (path.is_dir() and _holds_graph(path)):
+            return ""
+    return "it has neither config.pbtxt nor a folder of a version, such as 1"
+
+
+def _is_of_model(path: Path) -> bool:
+    return path.name in MARKS or path.suffix == ".onnx" or (path.is_dir() and _is_number(path.name))
+
+
+def _holds_graph(folder: Path) -> bool:
+    """Whether a folder is a version's, but for its name: then the model fails, and says so."""
+    try:
+        return any(_is_of_model(path) for path in islice(folder.iterdir(), MAX_FILES))
+    except OSError:
+        return False
+
+
+def find_folders(repository: Path) -> list[str]:
+    """The names of a repository's folders, or `LoadError` where there is none."""
     if not repository.is_dir():
         raise LoadError(
             f"model repository {repository} is not a folder: name one with --model-repository"

@@ -95,6 +95,23 @@ def with_schemas(lark: str, change: Callable[[dict[str, Any]], object]) -> str:
     return "".join([*parts, rest])
 
 
+def schemas_of(grammar: Grammar) -> list[tuple[int, dict[str, Any]]]:
+    """The schemas of a grammar, with their lines in a grammar in Lark. Raises `InvalidArgument`."""
+    if grammar.kind == "json_schema":
+        return [(1, json.loads(grammar.text))]
+    found: list[dict[str, Any]] = []
+    lines: list[int] = []
+
+    def take(schema: dict[str, Any]) -> dict[str, Any]:
+        found.append(schema)
+        return {}
+
+    if grammar.kind == "lark":
+        marked = with_schemas(grammar.text, take)
+        lines = [before.count("\n") for before in marked.split(f"{INNER_SCHEMA} {{}}")[:-1]]
+    return [(1 + sum(lines[: place + 1]), schema) for place, schema in enumerate(found)]
+
+
 def _of_vllm(outer: object) -> dict[str, Any]:
     name = "structured_outputs"
     if isinstance(outer, str):
@@ -120,9 +137,13 @@ def _schema(value: object) -> str:
     if not isinstance(value, Mapping):
         raise invalid_field("json_schema", "is no object, expected a JSON schema")
     try:
-        text = json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:
         raise invalid_field("json_schema", "is nested too deeply") from error
+    except ValueError as error:
+        raise invalid_field(
+            "json_schema", "has a number beyond those of JSON, such as 1e400 or NaN"
+        ) from error
     _check_size("json_schema", len(text))  # before it is walked, which takes longer
     check_schema(value)
     return text

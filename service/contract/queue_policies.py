@@ -20,7 +20,7 @@ class QueuePolicy:
     timeout_s: float | None = None  # None: no limit
     can_override: bool = False  # a request may ask for less
     is_delaying: bool = False  # a late request goes last in its level, instead of ending
-    max_wait_s: float = 1.0  # a request that is expected to wait longer is refused at once
+    max_wait_s: float = 30.0  # a request that is expected to wait longer is refused at once
 
     def timeout_of(self, asked_s: float | None) -> float | None:
         """The longest wait of a request with this timeout; 0 or less is no timeout."""

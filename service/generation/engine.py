@@ -70,7 +70,7 @@ class GenerationEngine:
         self._crossing: Crossing[GenerationRequest, Generation] = Crossing(on_broken)
         self._steps = Steps(decoder, vocabulary, limits, self._finish, self._fail)
         self._scheduler, self.cache = self._steps.scheduler, self._steps.cache
-        self._estimator = WaitEstimator(self._scheduler.max_running)
+        self._estimator = WaitEstimator(self._scheduler.max_running, limits.max_prefill_tokens)
         self._decoded_s: float | None = None  # when a decoding step ended; None: nothing ran since
         self._forecasts = Forecasts(self._estimator)  # event loop only
         self._live: dict[Sequence, None] = {}  # every sample that has not ended

@@ -8,6 +8,10 @@ A slot becomes free when a running sequence ends. Its remaining tokens are estim
 free slots in their order. A step takes longer the more sequences run: an output's end is expected
 at the pace of as many as will run beside it.
 
+Prompts are read in their order too, also what is left of those that have a slot. A run takes so
+many of their tokens, and between two runs there is a step of the sequences that generate: of those
+that do already, and of those whose prompts are read meanwhile.
+
 A request is refused for its deadline where other requests are what makes it late. One that could
 not end in time on an idle server either is admitted: its stream delivers tokens until the deadline.
 """
@@ -15,10 +19,17 @@ not end in time on an idle server either is admitted: its stream delivers tokens
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from service.errors import WaitTooLong
+from service.errors import TooEarly, WaitTooLong
 from service.generation.sequence import GenerationRequest, Sequence
 from service.runtime.cost import CostCurve
-from service.runtime.pace import SPARE_SHARE, Prices, Trust, Work
+from service.runtime.pace import (
+    SPARE_SHARE,
+    USUAL_LATE_SHARE,
+    USUAL_RISE,
+    Prices,
+    Trust,
+    Work,
+)
 
 GAIN = 0.1  # of what a step or sequence tells, towards what is expected of the next
 MAX_SURPRISE = 1.0  # of what was expected, in either direction, that one may count for
@@ -34,6 +45,7 @@ class Slots:
 
     num_free: int
     tokens_left: tuple[float, ...] = ()  # of those that run, least first
+    num_unread: int = 0  # tokens of their prompts that are to be computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +82,12 @@ class Forecast:
 class WaitEstimator:
     """The pace of one engine's steps."""
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, max_prefill_tokens: int = 256) -> None:
+        """`max_prefill_tokens` of prompts are computed between two steps."""
+        self._max_prefill_tokens = max_prefill_tokens
         self.slots = Slots(num_slots)
-        self.first_token_trust = Trust()  # the event loop's, like the next
+        self.first_token_trust = Trust()  # the event loop's, like the next two
+        self.first_token_usual = Trust(USUAL_RISE, USUAL_LATE_SHARE)
         self.end_trust = Trust(END_RISE)
         self._num_slots = num_slots
         self._num_steps = 0
@@ -107,13 +122,32 @@ class WaitEstimator:
 
     def look(self, num_free: int, running: Iterable[Sequence]) -> None:
         """Note the slots, between two steps."""
-        share = self._said_share
-        left = sorted(max(1.0, share * each.num_output_tokens_left) for each in running)
-        self.slots = Slots(num_free, tuple(left))
+        share, sequences = self._said_share, list(running)
+        left = sorted(max(1.0, share * each.num_output_tokens_left) for each in sequences)
+        num_unread = sum(each.num_prompt_tokens_left for each in sequences)
+        self.slots = Slots(num_free, tuple(left), num_unread)
 
     def prompt_s(self, num_tokens: int) -> float:
-        """The seconds of a step that computes this number of prompt tokens; 0: not known."""
-        return self._prompts.price_s(Work(1, num_tokens)) if num_tokens else 0.0
+        """The seconds of the runs that compute this number of prompt tokens; 0: not known."""
+        if not num_tokens:
+            return 0.0
+        return self._prompts.price_s(Work(self._num_runs(num_tokens), num_tokens))
+
+    def reading_s(self, num_tokens: int, num_prompts: int) -> float:
+        """The same with the steps between these runs, of this number of prompts."""
+        num_steps = self._num_runs(num_tokens) - 1 if num_tokens else 0.0
+        if num_steps <= 0:
+            return self.prompt_s(num_tokens)
+        num_rows = sum(min(left, num_steps) for left in self.slots.tokens_left)
+        # Those whose prompts are read meanwhile begin one after the other, and end again.
+        said = min(self._output_tokens or num_steps, num_steps)
+        num_rows += num_prompts * (said - said**2 / (2 * num_steps))
+        num_rows = min(num_rows, num_steps * self._num_slots)
+        steps = Work(min(num_steps, num_rows), num_rows)
+        return self.prompt_s(num_tokens) + self._steps.price_s(steps)
+
+    def _num_runs(self, num_tokens: int) -> float:
+        return max(1.0, num_tokens / self._max_prefill_tokens)
 
     def token_s(self, num_rows: int) -> float:
         """Seconds between two tokens of each of `num_rows` sequences, beside others' prompts."""
@@ -121,7 +155,9 @@ class WaitEstimator:
 
     def begins_s(self, ahead: Ahead) -> float:
         """Seconds until a new sequence has a slot, and the prompts ahead are computed."""
-        return max(self._slot_s(ahead.num_sequences), self.prompt_s(ahead.num_tokens))
+        num_tokens = self.slots.num_unread + ahead.num_tokens
+        reading_s = self.reading_s(num_tokens, ahead.num_sequences)
+        return max(self._slot_s(ahead.num_sequences), reading_s)
 
     def check(
         self,
@@ -131,7 +167,7 @@ class WaitEstimator:
         deadline_s: float | None,
         max_wait_s: float,
     ) -> Forecast:
-        """Raise `WaitTooLong`, or return what is expected.
+        """Raise `WaitTooLong` or `TooEarly`, or return what is expected.
 
         Nothing is refused while nothing runs or waits. The first token is looked at where no slot
         is free, the end where the request would be in time if it were alone.
@@ -142,13 +178,13 @@ class WaitEstimator:
         begins_s = self.begins_s(ahead)
         # The step under way goes before it too.
         token_s = self.token_s(len(self.slots.tokens_left))
-        first_token_s = begins_s + token_s + self.prompt_s(demand.num_prompt_tokens)
+        first_token_s = begins_s + token_s + self.reading_s(demand.num_prompt_tokens, 0)
         must_wait = ahead.num_sequences > 0 or not self.slots.num_free
         left_s = None if deadline_s is None else deadline_s - now_s
         if must_wait:
-            wait_s = self.first_token_trust.factor * begins_s
+            wait_s = self.first_token_usual.factor * begins_s
             if wait_s > max_wait_s:
-                raise WaitTooLong(wait_s, max_wait_s, "wait")
+                raise WaitTooLong(wait_s, max_wait_s)
             _check_end(self.first_token_trust.factor * first_token_s, left_s)
         first_s = first_token_s if must_wait else 0.0
         num_tokens = max(1.0, self._said_share * demand.max_tokens) - 1
@@ -185,19 +221,25 @@ class Forecasts:
 
     def __init__(self, estimator: WaitEstimator) -> None:
         self._estimator = estimator
-        self._first_token_s: dict[GenerationRequest, float] = {}
+        # Seconds, and the usual factor when it was admitted.
+        self._first_token_s: dict[GenerationRequest, tuple[float, float]] = {}
         self._ending: dict[GenerationRequest, float] = {}  # in time, as expected with this factor
 
     def add(self, request: GenerationRequest, forecast: Forecast) -> None:
         if forecast.first_token_s:
-            self._first_token_s[request] = forecast.first_token_s
+            usual = self._estimator.first_token_usual
+            self._first_token_s[request] = forecast.first_token_s, usual.factor
         if forecast.ends_in_time:
             self._ending[request] = self._estimator.end_trust.factor
 
     def begun(self, request: GenerationRequest, took_s: float) -> None:
         """Its first token came so long after it; infinity: none came in time."""
-        if expected_s := self._first_token_s.pop(request, 0.0):
+        if expected := self._first_token_s.pop(request, None):
+            expected_s, admitted_with = expected
             self._estimator.first_token_trust.answered(expected_s, took_s)
+            usual = self._estimator.first_token_usual
+            is_late = took_s > usual.factor * expected_s
+            usual.add(is_late=is_late, admitted_with=admitted_with)
 
     def ended(self, request: GenerationRequest, *, is_late: bool) -> None:
         """All of its output is there, or its deadline has passed."""
@@ -210,9 +252,9 @@ class Forecasts:
 
 
 def _check_end(expected_s: float, left_s: float | None) -> None:
-    """Raise `WaitTooLong` where too little time is left."""
+    """Raise `TooEarly` where too little time is left."""
     if left_s is not None and (with_spare_s := expected_s / (1 - SPARE_SHARE)) > left_s:
-        raise WaitTooLong(with_spare_s, max(0.0, left_s), "deadline")
+        raise TooEarly(with_spare_s, max(0.0, left_s))
 
 
 def _moved(before: float, value: float) -> float:

@@ -17,7 +17,10 @@ from service.settings import Settings, listed
 PRIVATE_SUFFIXES = (".localhost", ".svc", ".svc.cluster.local", ".internal")
 OWN_SITES = (b"same-origin", b"none")
 # Of an answer, what a page of an allowed site may read beside the headers that any may.
-EXPOSED = (b"access-control-expose-headers", b"x-request-id, retry-after, retry-after-ms")
+EXPOSED = (
+    b"access-control-expose-headers",
+    b"x-request-id, retry-after, retry-after-ms, x-attendant-not-enforced",
+)
 MAX_AGE = b"600"
 
 

@@ -20,6 +20,7 @@ NUMBERS_PER_PART = 4
 # Of memory, what a body takes beside itself until it is answered: its texts as Python's, as
 # messages and as JSON again, and each part as an object and as a message.
 COPIES, PART_BYTES = 3, 200
+CHARACTER_BYTES = 6  # at most, of a character of a text in JSON: \\u1234; others are two of these
 _PIECE_BYTES = 2**18
 _COUNTED_AT_ONCE_BYTES = 2**20
 _QUOTE, _COMMA = ord('"'), ord(",")
@@ -37,6 +38,7 @@ class JsonParts:
     num_texts: int
     num_commas: int
     depth: int
+    longest_text_bytes: int = 0  # at least; where the texts were looked at
 
     @property
     def count(self) -> int:
@@ -66,7 +68,7 @@ def counted(text: Buffer, max_parts: int, *, are_numbers_free: bool = False) -> 
     Free numbers do not end the counting.
     """
     view = memoryview(text)
-    containers = quotes = commas = depth = deepest = 0
+    containers = quotes = commas = depth = deepest = longest = text_start = 0
     is_inside = is_escaped = False
     for start in range(0, len(view), _PIECE_BYTES):
         piece = bytes(view[start : start + _PIECE_BYTES])
@@ -77,7 +79,13 @@ def counted(text: Buffer, max_parts: int, *, are_numbers_free: bool = False) -> 
             piece = piece.replace(b"\\\\", b"xx").replace(b'\\"', b"xx")
         signs = np.frombuffer(piece, np.uint8)
         is_quote = signs == _QUOTE
-        quotes += int(np.count_nonzero(is_quote))
+        places = np.flatnonzero(is_quote)
+        quotes += len(places)
+        if len(places):  # those of others begin or end in this piece
+            if is_inside:
+                longest = max(longest, start + int(places[0]) - text_start)
+            longest = max(longest, int(np.diff(places)[int(is_inside) :: 2].max(initial=0)))
+            text_start = start + int(places[-1])
         inside = np.logical_xor.accumulate(is_quote) ^ is_inside
         is_inside = bool(inside[-1])
         outside = signs[~inside]
@@ -89,20 +97,27 @@ def counted(text: Buffer, max_parts: int, *, are_numbers_free: bool = False) -> 
             depths = np.cumsum(steps, dtype=np.int32)
             deepest = max(deepest, depth + int(depths.max()))
             depth += int(depths[-1])
-        parts = JsonParts(len(view), containers, (quotes + 1) // 2, commas, deepest)
+        parts = JsonParts(len(view), containers, (quotes + 1) // 2, commas, deepest, longest)
         if parts.count - are_numbers_free * parts.num_numbers > max_parts:
             return parts
-    return JsonParts(len(view), containers, (quotes + 1) // 2, commas, deepest)
+    return JsonParts(len(view), containers, (quotes + 1) // 2, commas, deepest, longest)
 
 
-def check_json(text: bytes | bytearray, max_parts: int, max_depth: int) -> JsonParts:
-    """The parts of a text within its bounds. Raises `InvalidArgument`."""
+def check_json(
+    text: bytes | bytearray, max_parts: int, max_depth: int, max_text_bytes: int = 0
+) -> JsonParts:
+    """The parts of a text within its bounds; 0 is no bound. Raises `InvalidArgument`."""
     if len(text) <= _COUNTED_AT_ONCE_BYTES:  # as more would keep the interpreter for long
         parts = at_most(text)
         if parts.count <= max_parts and parts.depth <= max_depth:
             return parts
     parts = counted(text, max_parts)
     check_parts(parts, max_parts)
+    if parts.longest_text_bytes > max_text_bytes > 0:
+        raise InvalidArgument(
+            f"the body has a text of {parts.longest_text_bytes} bytes, the server takes at most "
+            f"{max_text_bytes}, which are {CHARACTER_BYTES} for each of --max-text-characters"
+        )
     if parts.depth > max_depth:
         raise InvalidArgument(
             f"the body is nested {parts.depth} deep, expected at most {max_depth}: see "

@@ -20,7 +20,8 @@ def decode_number(kind: type, value: Any) -> Any:  # noqa: ANN401 - msgspec's ho
     """The number of one of these types. Raises what msgspec makes its errors of."""
     if not issubclass(kind, Whole):
         raise NotImplementedError
-    is_whole = type(value) is int or (type(value) is float and value.is_integer())
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    is_whole = is_integer or (isinstance(value, float) and value.is_integer())
     if not is_whole:
         raise TypeError(f"Expected `int`, got `{_NAMES.get(type(value), type(value).__name__)}`")
     number = int(value)

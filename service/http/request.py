@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from service.api.calls import Arrival, details, note_end
+from service.api.calls import Arrival, logged, note_end
 from service.api.long_work import LONG_BYTES, LONG_PARTS, LONG_VALUES
 from service.errors import AttendantError, DeadlineExceeded
 from service.http.body import Body, JsonBounds, check_json, decode_json
@@ -81,6 +81,7 @@ class Request:
         "reply_headers",
         "request_id",
         "stream",
+        "takes_bytes",
         "writer",
     )
 
@@ -102,6 +103,7 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.parameters: dict[str, str] = {}  # of the path, by name
         self.body: Body = b""
+        self.takes_bytes = False  # whether the route takes files
         self._is_checked = False  # whether its parts are counted
         self._is_long = False  # whether work on it is another thread's
         self.request_id = _request_id(self.headers.get(b"x-request-id"))
@@ -149,14 +151,14 @@ class Request:
 
     async def json(self, kind: type[T]) -> T:
         """The body as a record of msgspec's. Raises `HttpError`, and what admission raises."""
-        await self.check_json()
+        await self.check_json(has_files=self.takes_bytes)
         return await self.work(lambda: decode_json(self.body, kind))
 
-    async def check_json(self) -> None:
-        """Count the parts of the body, once, and admit their memory."""
+    async def check_json(self, *, has_files: bool = False) -> None:
+        """Count the parts of the body, once, and admit their memory; files are long texts."""
         if self._is_checked:
             return
-        bounds = JsonBounds.of(self.front.settings)
+        bounds = JsonBounds.of(self.front.settings, has_files=has_files)
         self._is_long = len(self.body) > LONG_BYTES
         parts = await self.work(lambda: check_json(self.body, bounds))
         self._is_checked, self._is_long = True, self._is_long or parts.count > LONG_PARTS
@@ -191,7 +193,7 @@ class Request:
             try:
                 answer = await operation.call(message, caller, *more)
             except AttendantError as error:
-                note_end(ENDS[type(error)], details(error))
+                note_end(ENDS[type(error)], logged(error))
                 raise
             except Exception as error:
                 note_end(ENDS[Exception], str(error))

@@ -87,6 +87,7 @@ STATUSES: dict[type[errors.AttendantError], Status] = {
     errors.Unimplemented: Status(501, "UNIMPLEMENTED", code="unsupported"),
     errors.Overloaded: _BUSY,
     errors.WaitTooLong: _BUSY,
+    errors.TooEarly: _LATE,
     errors.TimedOut: _GONE,
     errors.Unavailable: _GONE,
     errors.DeadlineExceeded: _LATE,

@@ -5,7 +5,9 @@ line of JSON for each chunk, or with events where the client accepts those.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from service.api.long_work import LONG_BYTES
@@ -32,9 +34,11 @@ def typed_routes(operations: Mapping[str, Operation]) -> tuple[Route, ...]:
             )
         return path
 
+    with_files = {path for path in paths.values() if _has_files(operations[path].request)}
+
     async def answer(request: Request) -> Reply | None:
         operation = operations[path_of(request.parameters)]
-        message = await _read(request, operation)
+        message = await _read(request, operation, has_files=operation.path in with_files)
         if operation.kind == "unary":
             return Reply(await _written(request, await request.ask(operation.path, message)))
         await _stream(request, operation, message)
@@ -43,10 +47,16 @@ def typed_routes(operations: Mapping[str, Operation]) -> tuple[Route, ...]:
     return (Route("POST", "/api/{method}", answer, path_of),)
 
 
-async def _read(request: Request, operation: Operation) -> Message:
+async def _read(request: Request, operation: Operation, *, has_files: bool) -> Message:
     empty = operation.request()
-    await request.check_json()
+    await request.check_json(has_files=has_files)
     return await request.work(lambda: parse_json(request.body, empty))
+
+
+def _has_files(kind: type[Message]) -> bool:
+    """Whether a message has files, which are long texts in JSON."""
+    descriptor: Any = kind.DESCRIPTOR
+    return any(field.type == FieldDescriptor.TYPE_BYTES for field in descriptor.fields)
 
 
 async def _written(request: Request, message: Message) -> bytes:

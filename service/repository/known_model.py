@@ -35,6 +35,7 @@ class KnownModel:
     is_wanted: bool = True  # False: unloaded
     is_loading: bool = False
     failure: str = ""  # of the last load, or of serving
+    delay: str = ""  # why a change is not loaded yet
     is_broken: bool = False  # a version failed while serving
     parent: str = ""  # of an adapter: the name of its base model
     lacks_base: bool = False  # it is served again once its base is
@@ -50,6 +51,11 @@ class KnownModel:
         return self.source.name
 
     @property
+    def is_gone(self) -> bool:
+        """Whether it is unloaded, and no version answers any more."""
+        return not (self.is_wanted or self.is_loading or self.versions or self.retiring)
+
+    @property
     def is_forgettable(self) -> bool:
         """Whether nothing is under way of it, and nothing wanted."""
         return not (self.is_wanted or self.retiring or self.turn.locked())
@@ -57,7 +63,7 @@ class KnownModel:
     def rows(self) -> list[IndexRow]:
         """The index's entries of the model."""
         rows = {
-            number: IndexRow(self.name, str(number), "READY", self.failure)
+            number: IndexRow(self.name, str(number), "READY", self.failure or self.delay)
             for number in self.versions
         }
         for version in self.retiring:

@@ -58,6 +58,7 @@ from service.settings import Settings
 
 MAX_MODELS = 1_024  # names that are or were served
 MAX_LOADS = 64  # unfinished loads for clients; each may hold a whole model's files
+CHANGING = "its folder has changed, and is loaded once two polls see it alike"
 logger = logging.getLogger(__name__)
 
 
@@ -174,14 +175,18 @@ class ModelRepository:
         return bool(versions) if number is None else number in versions
 
     async def index(self) -> list[IndexRow]:
-        """Every version that is or was served or failed to be, and folders never loaded."""
+        """Every version that is served or failed to be, and folders that are not loaded.
+
+        An unloaded model whose folder is gone too is no longer there.
+        """
         if self._looking is None or self._looking.done():  # one poll serves all concurrent requests
-            look = partial(find_models, self._settings.model_repository)
+            look = partial(find_models, self._settings.model_repository, list(self._models))
             self._looking = asyncio.ensure_future(in_thread(look))
         names = await asyncio.shield(self._looking)
         rows = [IndexRow(name) for name in names if name not in self._models]
         for model in self._models.values():
-            rows += model.rows()
+            if model.name in names or not model.is_gone:
+                rows += model.rows()
         return sorted(rows, key=lambda row: (row.name, row.version))
 
     async def load(
@@ -234,12 +239,16 @@ class ModelRepository:
         A folder is loaded once two polls see it alike, so that none is read half written.
         """
         folder = self._settings.model_repository
-        seen = await in_thread(partial(snapshots, self._settings))
+        wanted = [name for name, model in self._models.items() if model.is_wanted]
+        seen = await in_thread(partial(snapshots, self._settings, wanted))
         last_seen, self._last_seen = self._last_seen, seen
         for name in bases_first(seen):
             model, snapshot = self._models.get(name), seen[name]
             is_new = model is None or not model.is_wanted or model.snapshot != snapshot
-            if is_new and name in last_seen and last_seen[name] == snapshot:
+            keeps_still = name in last_seen and last_seen[name] == snapshot
+            if model is not None:
+                model.delay = "" if keeps_still or not is_new else CHANGING
+            if is_new and keeps_still:
                 with suppress(LoadError):
                     await self._load(ModelSource.of(folder, name))
         for name in [name for name in self._models if name not in seen]:
@@ -296,6 +305,8 @@ class ModelRepository:
         else:
             source = ModelSource.of(self._settings.model_repository, name, config_json)
         if not await in_thread(source.folder.is_dir):
+            if known is not None and known.is_wanted:
+                known.failure = "its folder is no longer in the repository"
             raise LoadError(f"failed to load '{name}', failed to poll from model repository")
         try:
             await self._load(source, is_again=is_again)

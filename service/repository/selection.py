@@ -4,8 +4,16 @@ Reads folders, so it runs on a worker thread.
 """
 
 import logging
+from collections.abc import Collection
 
-from service.contract.files import ModelSource, Snapshot, find_models, take_snapshot
+from service.contract.files import (
+    ModelSource,
+    Snapshot,
+    find_folders,
+    find_models,
+    take_snapshot,
+    why_no_model,
+)
 from service.errors import LoadError
 from service.settings import Settings
 
@@ -17,7 +25,8 @@ def models_at_start(settings: Settings) -> list[str]:
 
     Raises `LoadError` where `--load-models` names one that is not there.
     """
-    names, selected = find_models(settings.model_repository), _selected(settings)
+    repository, selected = settings.model_repository, _selected(settings)
+    names = find_models(repository, known=selected)
     if selected:
         unknown = sorted(set(selected) - set(names))
         if unknown:
@@ -25,6 +34,10 @@ def models_at_start(settings: Settings) -> list[str]:
                 f"--load-models names '{unknown[0]}', but the repository has {', '.join(names)}"
             )
         return selected
+    for name in find_folders(repository):
+        if name not in names:
+            reason = why_no_model(repository / name)
+            logger.info("'%s' in the repository is no model, and is passed over: %s", name, reason)
     is_explicit = settings.model_control_mode == "explicit"
     if is_explicit and not settings.load_models.strip():
         names = []
@@ -39,11 +52,14 @@ def models_at_start(settings: Settings) -> list[str]:
     return names
 
 
-def snapshots(settings: Settings) -> dict[str, Snapshot | None]:
-    """The selected models by name; None where a folder may not be read."""
+def snapshots(settings: Settings, known: Collection[str]) -> dict[str, Snapshot | None]:
+    """The selected models by name; None where a folder may not be read.
+
+    `known` are the models that are served, or failed to be: their folders stay models.
+    """
     repository, selected = settings.model_repository, _selected(settings)
     by_name: dict[str, Snapshot | None] = {}
-    for name in find_models(repository):
+    for name in find_models(repository, [*known, *selected]):
         if selected and name not in selected:
             continue
         try:

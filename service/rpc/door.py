@@ -35,6 +35,7 @@ from service.rpc.messages import (
     write_holding,
     write_unless_bytes,
 )
+from service.rpc.metadata_bound import metadata_bound
 from service.rpc.status import RETRY_HINT, UNREADABLE, Context, keeping_nothing, note_status
 from service.settings import Settings
 
@@ -156,8 +157,10 @@ class _Service(grpc.GenericRpcHandler):
     ) -> None:
         self._methods = methods
         self._enter = enter
+        self._bound = metadata_bound()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        self._bound.begin()
         method = self._methods.service(handler_call_details)
         return None if method is None else self._enter(handler_call_details.method, method)
 

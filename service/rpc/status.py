@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from service import errors
-from service.api.calls import INTERNAL_ERROR, Ends, details, note_end
+from service.api.calls import INTERNAL_ERROR, Ends, details, logged, note_end
 from service.errors import forget_frames
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -36,6 +36,7 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     errors.TooLate: StatusCode.DEADLINE_EXCEEDED,
     errors.WaitTooLong: StatusCode.UNAVAILABLE,
+    errors.TooEarly: StatusCode.DEADLINE_EXCEEDED,
 }
 INFERENCE_CODES = _COMMON | {
     errors.WrongTask: StatusCode.INVALID_ARGUMENT,
@@ -77,7 +78,7 @@ async def refuse(
     """End a method of that name with the status of an error; always raises."""
     if isinstance(error, errors.AttendantError):
         code = codes[type(error)]
-        note_status(code, details(error))
+        note_status(code, logged(error))
         await context.abort(code, details(error), retry_hint(code, error))
     if isinstance(error, DecodeError):  # of a stream; other messages are read before it is called
         await context.abort(StatusCode.INTERNAL, UNREADABLE)

@@ -1,17 +1,14 @@
 """Grammars compiled for a vocabulary; the one door to the llguidance library.
 
-The library is an extra, `attendant[grammar]`. A matcher is of one thread at a time.
-What a grammar may cost is bounded where it is compiled and at each step, in the library's units and
-in seconds; over a bound, the sequence ends with an error.
+The library is an extra, `attendant[grammar]`. A matcher is of one thread at a time; its copies
+share what the library computes of the language, which it locks. What a grammar may cost is bounded
+at each step, in the library's units and in seconds; over a bound, the sequence ends with an error.
+What compiling may cost is bounded where it is first done, in `service/runtime/grammar_checks.py`.
 
-The language is over bytes: a token is allowed if its bytes may come next. What a grammar cannot
-hold it refuses: options by which the library would ignore keywords or take `oneOf` for `anyOf` are
-off. JSON has no spaces between its tokens but one behind a comma and a colon, as otherwise an
-output may be spaces without end. Its strings have no escapes by number: a property whose name is
-written in another way would not be held to its schema.
+The language is over bytes: a token is allowed if its bytes may come next. The text that the library
+reads is made in `service/runtime/grammar_text.py`.
 """
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,27 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from service.contract.grammar import Grammar, with_schemas
-from service.contract.schema_checks import OPTIONS
-from service.errors import InvalidArgument, invalid_field
+from service.contract.grammar import Grammar
+from service.errors import InvalidArgument
+from service.runtime.grammar_text import grammar_text
 
 if TYPE_CHECKING:
     import llguidance
 
 MAX_REASON = 300  # characters of an error of the library, which may quote the grammar
-JSON_OPTIONS: Any = {
-    "whitespace_flexible": False,
-    "item_separator": ", ",
-    "key_separator": ": ",
-    "json_allowed_escapes": 'nrbtf\\"',
-    "lenient": False,
-    "coerce_one_of": False,
-}
 # The library's units; its defaults let one mask take 200 ms, these about 30 ms.
 LIMITS: dict[str, Any] = {
     "step_max_items": 8_000,
     "step_lexer_fuel": 200_000,
-    "initial_lexer_fuel": 1_000_000,
+    "initial_lexer_fuel": 300_000,
     "max_lexer_states": 50_000,
     "max_grammar_size": 500_000,
     "verbose_errors": False,
@@ -50,6 +39,11 @@ LIMITS: dict[str, Any] = {
 MASK_S_PER_TOKEN = 0.01
 MAX_KEPT, MAX_KEPT_CHARACTERS = 4_096, 64  # of forced texts with their spelling
 MASK_S = 0.5  # beside, whatever the number of tokens
+# A step that takes longer adds to the library's automaton, which all outputs of a grammar share: at
+# most about 130 MB a second. From a quarter of a second on, the next request compiles it anew.
+SLOW_STEP_S = 0.001
+SLOW_BYTES_PER_S = 130_000_000
+MAX_SLOW_S = 0.25
 
 
 def has_library() -> bool:
@@ -71,6 +65,32 @@ class GrammarVocabulary:
     encode: Callable[[str], Sequence[int]]  # the ids of a text, without special tokens
 
 
+class Wear:
+    """What the outputs of one compiled grammar have added to it.
+
+    It is counted without a lock: what a race loses is counted by later steps.
+    """
+
+    def __init__(self) -> None:
+        self.compiled_bytes = 0  # 0 where it was not measured
+        self.slow_s = 0.0
+        self.has_failed = False  # an automaton at its bound stays there, for all outputs
+
+    @property
+    def num_bytes(self) -> int:
+        return self.compiled_bytes + int(self.slow_s * SLOW_BYTES_PER_S)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the next request is to compile it anew."""
+        return self.has_failed or self.slow_s > MAX_SLOW_S
+
+    def add(self, step_s: float) -> None:
+        """Count a step's processor time."""
+        if step_s > SLOW_STEP_S:
+            self.slow_s += step_s
+
+
 class GrammarCompiler:
     """Compiles grammars for one vocabulary, on any number of threads once it is prepared."""
 
@@ -87,6 +107,12 @@ class GrammarCompiler:
             llguidance.TokenizerWrapper(tokens), eos_token=tokens.eos_token_ids
         )
 
+    @property
+    def tokens(self) -> tuple[list[bytes], list[int]]:
+        """The bytes of each token, and the ids that end a text, as the library reads them."""
+        tokens = _Tokens(self._vocabulary)
+        return tokens.tokens, tokens.eos_token_ids
+
     def prepare(self) -> None:
         """Read the vocabulary, which the first grammar would wait for."""
         _ = self._tokenizer
@@ -96,15 +122,21 @@ class GrammarCompiler:
         import llguidance
 
         limits = llguidance.LLParserLimits(**LIMITS)
-        text = _written(grammar)
+        text = grammar_text(grammar)
         matcher = llguidance.LLMatcher(self._tokenizer, text, limits=limits, log_level=0)
         if matcher.is_error():
-            raise _cannot(grammar, matcher.get_error())
+            raise cannot(grammar, matcher.get_error())
         vocab_size = self._vocabulary.vocab_size
         num_known = min(vocab_size, self._tokenizer.vocab_size)
-        compiled = GrammarMatcher(matcher, grammar, vocab_size, num_known)
-        _ = compiled.forced or compiled.mask  # an empty language is known by it
+        compiled = GrammarMatcher(matcher, grammar, vocab_size, num_known, Wear())
+        # An empty language is known by its mask. It holds no lock of Python's while it follows a
+        # forced text; `forced` would.
+        _ = compiled.mask
+        _ = compiled.forced
         return compiled
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 class GrammarMatcher:
@@ -121,10 +153,12 @@ class GrammarMatcher:
         grammar: Grammar,
         vocab_size: int,
         num_known: int,  # ids from here on are the model's only
+        wear: Wear,  # which its copies share
     ) -> None:
         self._matcher = matcher
         self._grammar = grammar
         self._vocab_size, self._num_known = vocab_size, num_known
+        self.wear = wear
         self._left_s = MASK_S
         self._forced: tuple[int, ...] | None = None
         self._mask: np.ndarray | None = None
@@ -158,7 +192,7 @@ class GrammarMatcher:
         """The output's next token. Raises `InvalidArgument`."""
         started_s = time.thread_time()
         if not self._matcher.consume_token(token_id):
-            raise _cannot(self._grammar, self._matcher.get_error())
+            raise self._failed(self._matcher.get_error())
         self._left_s += MASK_S_PER_TOKEN
         self._count_since(started_s)
         is_as_forced = self._forced is not None and self._forced[:1] == (token_id,)
@@ -177,7 +211,11 @@ class GrammarMatcher:
     def copy(self) -> "GrammarMatcher":
         """One that has taken the same, and goes on by itself."""
         other = GrammarMatcher(
-            self._matcher.deep_copy(), self._grammar, self._vocab_size, self._num_known
+            self._matcher.deep_copy(),
+            self._grammar,
+            self._vocab_size,
+            self._num_known,
+            self.wear,
         )
         other._left_s, other._forced, other._mask = self._left_s, self._forced, self._mask
         return other
@@ -194,14 +232,20 @@ class GrammarMatcher:
 
     def _count_since(self, started_s: float) -> None:
         """Count processor time. Raises `InvalidArgument` where it is over the limit."""
-        self._left_s -= time.thread_time() - started_s
+        step_s = time.thread_time() - started_s
+        self._left_s -= step_s
+        self.wear.add(step_s)
         if self._left_s < 0:
-            raise _cannot(self._grammar, "its masks take too long to compute")
+            raise self._failed("its masks take too long to compute")
+
+    def _failed(self, reason: str) -> InvalidArgument:
+        self.wear.has_failed = True
+        return cannot(self._grammar, reason)
 
     def _filled(self) -> np.ndarray:
         known = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            raise _cannot(self._grammar, self._matcher.get_error())
+            raise self._failed(self._matcher.get_error())
         mask = np.zeros(-(-self._vocab_size // 64) * 8, np.uint8)
         whole, rest = divmod(self._vocab_size, 8)
         mask[: known.size] = known[: mask.size]
@@ -271,26 +315,10 @@ class _Tokens:
         return max(map(len, self._ids), default=1)
 
 
-def _written(grammar: Grammar) -> str:
-    """The grammar as the library reads it."""
-    import llguidance
-
-    kinds = llguidance.LLMatcher
-    if grammar.kind == "json_schema":
-        try:
-            return str(kinds.grammar_from_json_schema(grammar.text, overrides=JSON_OPTIONS))
-        except ValueError as error:
-            raise _cannot(grammar, str(error)) from error
-    if grammar.kind == "regex":
-        return str(kinds.grammar_from_regex(grammar.text))
-    if grammar.kind == "choice":
-        texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in grammar.choices)
-        return str(kinds.grammar_from_lark(f"start: {texts}"))
-    lark = with_schemas(grammar.text, lambda schema: schema | {OPTIONS: JSON_OPTIONS})
-    return str(kinds.grammar_from_lark(lark))
-
-
-def _cannot(grammar: Grammar, reason: str) -> InvalidArgument:
-    """The refusal of a grammar that cannot be kept to."""
+def cannot(grammar: Grammar, reason: str) -> InvalidArgument:
+    """The refusal of a grammar that cannot be kept to; logs have no part of the grammar."""
+    if "panic" in reason:  # with the places in the library's code, and a backtrace
+        reason = "the library that compiles it failed"
     reason = reason.replace("<non-verbose/>", "").strip()[:MAX_REASON]
-    return invalid_field(grammar.kind, f"cannot be kept to: {reason}")
+    refused = f"{grammar.kind} cannot be kept to"
+    return InvalidArgument(f"{refused}: {reason}", grammar.kind, f"{refused} [reason left out]")

@@ -20,6 +20,9 @@ MAX_SURPRISE = 1.0  # of the price, in either direction, that one run may count 
 MIN_RUNS = 3  # until unmeasured prices are used: the first runs of a session are slow
 
 LATE_SHARE = 0.01  # of answers, that may be late: `Trust.factor` follows it
+# The same for waits without a deadline, which are no promises: it comes down as fast as it goes up.
+USUAL_LATE_SHARE = 0.1
+USUAL_RISE = 1.25  # by a burst that came before its first answer
 TRUST_GAIN = 0.08  # of the factor; larger steps refuse more than is needed, between two of them
 MAX_FACTOR = 4.0
 SPARE_SHARE = 0.1  # of the time to a deadline: the client's clock started before ours
@@ -134,15 +137,18 @@ class Pace:
 
 
 class Trust:
-    """The factor by which answers take longer than expected, without the last few in a hundred.
+    """The factor by which answers take longer than expected, but for a share of them.
+
+    Of promises, that is one in a hundred; with a half it is the middle of what answers take.
 
     Followed by steps: up at each answer that was late, down a little at each that was not. Many
     are late at once where a machine stalls: they say that the factor with which they were admitted
     was too small, and not that it should be many times as large.
     """
 
-    def __init__(self, max_rise: float = 2.0) -> None:
+    def __init__(self, max_rise: float = 2.0, late_share: float = LATE_SHARE) -> None:
         self.factor = 1.0
+        self._late_share = late_share
         self._max_rise = max_rise  # of the factor, by answers that were admitted with it
 
     def answered(self, expected_s: float, took_s: float) -> None:
@@ -152,8 +158,8 @@ class Trust:
     def add(self, *, is_late: bool, admitted_with: float) -> None:
         """Count an answer; `admitted_with` is the factor as it was then."""
         if is_late:
-            raised = self.factor * (1 + TRUST_GAIN * (1 - LATE_SHARE))
+            raised = self.factor * (1 + TRUST_GAIN * (1 - self._late_share))
             most = min(MAX_FACTOR, self._max_rise * admitted_with)
             self.factor = max(self.factor, min(raised, most))
         else:
-            self.factor = max(1.0, self.factor * (1 - TRUST_GAIN * LATE_SHARE))
+            self.factor = max(1.0, self.factor * (1 - TRUST_GAIN * self._late_share))

@@ -4,32 +4,23 @@ One render at a time, on the caller's thread. A process that reaches a bound is 
 render starts a new one.
 """
 
-import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from service.errors import InvalidArgument, LoadError, ModelFailed, Unavailable
+from service.runtime.worker_process import WorkerProcess
 
 WORKER = Path(__file__).with_name("template_worker.py")
 # Of address space. The interpreter and jinja2 take 30 MB, a prompt of a million characters 10.
 MAX_BYTES = 2**29
 START_S = 20.0  # for a process to start; about 0.1 s on an idle machine
-SIZE_BYTES = 8
 REAP_S = 0.1  # for a process that has closed its connection to be gone
 # Exit codes of a process at its bound: no memory, no time, no stack, an abort for want of memory.
 AT_A_BOUND = (1, -signal.SIGALRM, -signal.SIGSEGV, -signal.SIGABRT)
-# Nothing else of the server's environment, where secrets may be.
-ENVIRONMENT = ("PATH", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,7 @@ class TemplateLimits:
 class TemplateProcess:
     """Renders for one model.
 
-    `_process`, `_socket` and `_is_closed` are guarded by `_lock`, which is held for moments only:
+    `_process` and `_is_closed` are guarded by `_lock`, which is held for moments only:
     `close` ends a render that is under way.
     """
 
@@ -60,8 +51,7 @@ class TemplateProcess:
         }
         self._limits = limits
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
+        self._process: WorkerProcess | None = None
         self._is_closed = False
         self._start()
 
@@ -77,7 +67,7 @@ class TemplateProcess:
         `Unavailable` while the model is being unloaded, `ModelFailed` where the process was killed
         by another.
         """
-        if self._socket is None:
+        if self._process is None:
             self._start()
         answer = self._exchange(request, self._limits.limit_s)
         if answer is None:
@@ -97,27 +87,16 @@ class TemplateProcess:
         self._end()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
         try:
-            process = subprocess.Popen(  # noqa: S603 - a file of ours
-                [sys.executable, "-I", str(WORKER)],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-            )
+            process = WorkerProcess(WORKER)
         except OSError as error:
-            ours.close()
             raise LoadError(f"cannot start the process of chat templates: {error}") from error
-        finally:
-            theirs.close()
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
-                self._process, self._socket = process, ours
+                self._process = process
         if is_closed:
-            process.kill()
-            process.wait()
-            ours.close()
+            process.close()
             raise Unavailable("the model is being unloaded")
         answer = self._exchange(self._start_frame, START_S)
         if answer is None:
@@ -131,15 +110,10 @@ class TemplateProcess:
 
         Raises `Unavailable` and `ModelFailed` where it ended for another reason.
         """
-        connection = self._socket
-        assert connection is not None, "the process was started"
-        end_s = time.monotonic() + limit_s
+        process = self._process
+        assert process is not None, "the process was started"
         try:
-            content = json.dumps(value).encode()
-            connection.settimeout(limit_s)
-            connection.sendall(len(content).to_bytes(SIZE_BYTES, "little") + content)
-            size = int.from_bytes(_receive(connection, SIZE_BYTES, end_s), "little")
-            answer: dict[str, str] = json.loads(_receive(connection, size, end_s))
+            return process.exchange(value, limit_s)
         except (OSError, EOFError) as error:
             code = self._end(REAP_S)
             with self._lock:
@@ -149,34 +123,9 @@ class TemplateProcess:
             if isinstance(error, TimeoutError) or code in AT_A_BOUND:
                 return None
             raise ModelFailed(f"the process of chat templates has ended: {code}") from error
-        return answer
 
     def _end(self, reap_s: float = 0.0) -> int | None:
         """End the process, which may do so by itself for a moment; its exit code."""
         with self._lock:
-            process, connection = self._process, self._socket
-            self._process = self._socket = None
-        if connection is not None:
-            connection.close()
-        if process is None:
-            return None
-        if reap_s:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(reap_s)
-        process.kill()
-        return process.wait()
-
-
-def _receive(connection: socket.socket, num_bytes: int, end_s: float) -> bytearray:
-    """Bytes of this number. Raises `TimeoutError`, and `EOFError` where the connection ends."""
-    received = bytearray()
-    while len(received) < num_bytes:
-        left_s = end_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        connection.settimeout(left_s)
-        piece = connection.recv(min(num_bytes - len(received), 2**20))
-        if not piece:
-            raise EOFError
-        received += piece
-    return received
+            process, self._process = self._process, None
+        return process.close(reap_s) if process is not None else None

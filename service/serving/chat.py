@@ -39,13 +39,6 @@ class Chat:
         self, conversation: Conversation, reading: PromptReading | None = None
     ) -> np.ndarray:
         """Token ids int64 [S]. Raises `InvalidArgument`, `Overloaded`, and `ModelFailed`."""
-        num_characters = conversation.num_characters
-        if num_characters > self._max_characters:
-            raise InvalidArgument(
-                f"the messages have {num_characters} characters, "
-                f"the server takes at most {self._max_characters}",
-                "messages",
-            )
         if self._num_waiting >= MAX_WAITING:
             raise Overloaded("Exceeds maximum queue size")
         self._num_waiting += 1
@@ -59,6 +52,13 @@ class Chat:
                 call.tokenized_s = started_s, time.monotonic()
 
     def _encode(self, conversation: Conversation, reading: PromptReading | None) -> np.ndarray:
+        num_characters = conversation.num_characters
+        if num_characters > self._max_characters:
+            raise InvalidArgument(
+                f"the messages have {num_characters} characters, "
+                f"the server takes at most {self._max_characters}",
+                "messages",
+            )
         special, templates = self._tokenizer.special_texts, self.templates
         name = templates.choose(conversation)
         values = {

@@ -22,9 +22,10 @@ from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
 from service.records import EndedRequest, Timings, current_call
 from service.runtime.grammar import GrammarCompiler, GrammarMatcher, GrammarVocabulary
+from service.runtime.grammar_checks import CheckedCompiler
 from service.runtime.tokenizer import PromptTokenizer, check_num_tokens
 from service.serving.chat import Chat
-from service.serving.grammars import Grammars
+from service.serving.grammars import GrammarLimits, Grammars
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
@@ -89,9 +90,12 @@ class GenerativeModel(ServedModel):
             tokenizer.encode_part,
         )
         self.grammars = grammars or Grammars(
-            GrammarCompiler(vocabulary),
-            host.settings.max_cached_grammars,
-            host.settings.grammar_timeout_s,
+            CheckedCompiler(GrammarCompiler(vocabulary), host.settings.grammar_timeout_s),
+            GrammarLimits(
+                host.settings.max_cached_grammars,
+                host.settings.max_grammar_bytes,
+                host.settings.grammar_timeout_s,
+            ),
         )
         self.room = room
         self.own_sampling = sampling

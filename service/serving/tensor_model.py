@@ -66,14 +66,18 @@ class BatchedModel(ServedModel):
 
         The caller counts failures.
         """
-        call = current_call.get()
-        if call is not None:
-            request.call = call
-            call.timings, call.version = request.timings, str(self.version)
+        self._note_call(request)
         num_rows = request.num_rows
         answer = read(await self._batches.run(request))
         self._report(EndedRequest(request.timings, num_rows, request_id))
         return answer
+
+    def _note_call(self, request: Request) -> None:
+        """Let the record of the current call know its request's times."""
+        call = current_call.get()
+        if call is not None:
+            request.call = call
+            call.timings, call.version = request.timings, str(self.version)
 
 
 class TensorModel(BatchedModel):

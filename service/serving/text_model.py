@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from service.batching.engine import BatchEngine
+from service.batching.limits import BatchLimits
 from service.batching.queue import Size
 from service.batching.request import Item, Request
 from service.contract.interface import ModelInterface
@@ -82,10 +84,34 @@ class TextModel(BatchedModel):
                 self._report(EndedRequest(timings, 0, caller.request_id))
                 return TextReply(self._no_rows(), rows, timings)
             request = caller.new_request()
-            request.items = text_items(request, rows, self.manifest, reading)
-            results = partial(self._joined, request.items)
-            outputs = await self._run(request, caller.request_id, results)
+            parts = parts_of(rows, self._batches.limits)
+            if len(parts) == 1:
+                request.items = text_items(request, rows, self.manifest, reading)
+                results = partial(self._joined, request.items)
+                outputs = await self._run(request, caller.request_id, results)
+            else:
+                outputs = await self._run_parts(request, parts, caller, reading)
         return TextReply(outputs, rows, request.timings)
+
+    async def _run_parts(
+        self,
+        request: Request,
+        parts: Sequence[Sequence[EncodedText]],
+        caller: Caller,
+        reading: Reading,
+    ) -> dict[str, OutputRows]:
+        """Run a request that is too large for the queue part by part; it is reported as one."""
+        items: list[Item] = []
+        results: list[list[np.ndarray]] = []
+        self._note_call(request)
+        for part in parts:
+            waiting = replace(request, items=(), results={})  # the same timings
+            waiting.items = text_items(waiting, part, self.manifest, reading)
+            items += waiting.items
+            results += await self._batches.run(waiting)
+        outputs = self._joined(items, results)
+        self._report(EndedRequest(request.timings, len(items), caller.request_id))
+        return outputs
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:
         """The result of `read` from a reply, on another thread if it is large."""
@@ -157,6 +183,20 @@ class TextModel(BatchedModel):
             for part in (row, row.target):
                 if part is not None:
                     check_rows(f"text {index}", part.input_ids, num_rows, self.tokenizer.spelling)
+
+
+def parts_of(rows: Sequence[EncodedText], limits: BatchLimits) -> list[list[EncodedText]]:
+    """Texts in parts, of which two fill the queue at most, so that others find room beside them."""
+    parts: list[list[EncodedText]] = [[]]
+    num_tokens = 0
+    for row in rows:
+        is_full = len(parts[-1]) >= limits.part_rows
+        if parts[-1] and (is_full or num_tokens + row.num_tokens > limits.part_tokens):
+            parts.append([])
+            num_tokens = 0
+        parts[-1].append(row)
+        num_tokens += row.num_tokens
+    return parts
 
 
 def text_items(

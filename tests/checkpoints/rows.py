@@ -319,6 +319,18 @@ ROWS = (
     Row("gemma", "Gemma, fine-tuned", "classes", "gpt2"),
     Row("mistral", "e5-mistral", "embedding", "ending", "last token", {}, LAST),
     Row("qwen3", "Qwen3-Embedding", "embedding", "ending", "last token", {}, LAST),
+    Row(
+        *("qwen2", "gte-Qwen2", "embedding", "ending"),
+        form="last token, both ways",
+        changes={"is_causal": False},
+        pooling=LAST,
+    ),
+    Row(
+        *("qwen3", "voyage-4-nano", "embedding", "ending"),
+        form="mean, both ways",
+        changes={"is_causal": False},
+        pooling=MEAN,
+    ),
     Row("qwen3", "Qwen3-Reranker, converted", "score", "gpt2"),
     Row(
         "gemma3_text",

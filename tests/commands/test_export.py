@@ -56,7 +56,10 @@ def labelled(tmp_path: Path) -> Path:
 def test_two_processes_give_the_same_bytes(
     checkpoint_folder: Path, tmp_path: Path, labelled: Path
 ) -> None:
-    """int8 with labelled data, into two folders, under two hash seeds: every file is equal."""
+    """int8 with labelled data, into two folders, under two hash seeds: every file is equal.
+
+    The labelled texts are in the manifest, which everyone may read, only where it was asked for.
+    """
     folders = [tmp_path / "one", tmp_path / "two"]
     options = ("--name", "spam", "--precision", "int8", "--max-accuracy-drop", "1")
     commands = [
@@ -78,7 +81,13 @@ def test_two_processes_give_the_same_bytes(
     manifest = Manifest.from_json((folders[0] / "spam/1/manifest.json").read_text())
     assert manifest.precision == "int8"
     assert manifest.accuracy["texts"] == 2
-    assert len(manifest.examples) == 2, "they are the labelled texts"
+    labelled_texts = {"lunch tomorrow", "free prize now"}
+    assert not labelled_texts & {example.text for example in manifest.examples}
+    shown = (*commands[0][:-1], tmp_path / "shown", "--labelled-examples")
+    with started("export", *shown) as process:
+        assert process.wait(LIMIT_S) == 0
+    manifest = Manifest.from_json((tmp_path / "shown/spam/1/manifest.json").read_text())
+    assert {example.text for example in manifest.examples} == labelled_texts
 
 
 def test_success_prints_the_folder_and_what_was_measured(

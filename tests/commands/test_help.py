@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from commands.help import OPTIONS, panel_of
 from commands.main import COMMANDS, app
+from commands.variables import OLDER
 from service.settings import Settings
 
 OWN_PARSER = {"healthcheck"}
@@ -164,3 +165,47 @@ def test_choices_are_completed(line: str, expected: set[str]) -> None:
         check=False,
     )
     assert set(done.stdout.split()) == expected, done.stderr
+
+
+# Of one folder, whatever a command does with it.
+ONE_MEANING = {"ATTENDANT_MODEL_REPOSITORY"}
+
+
+def test_a_variable_means_one_thing_or_has_the_name_of_its_command() -> None:
+    readers: dict[str, dict[str, tuple[str, str]]] = {}
+    for name, command in ALL.items():
+        for parameter in command.params:
+            variable = parameter.envvar
+            if not variable:
+                continue
+            flag = parameter.opts[0], getattr(parameter, "help", "") or ""
+            readers.setdefault(variable, {})[name] = flag
+    for variable, flags in readers.items():
+        groups = {name.split()[0].replace("-", "_").upper() for name in flags}
+        is_own = len(groups) == 1 and variable.startswith(f"ATTENDANT_{min(groups)}_")
+        assert is_own or len(set(flags.values())) == 1 or variable in ONE_MEANING, (variable, flags)
+
+
+def test_a_variable_by_its_older_name_is_read_with_a_warning() -> None:
+    """The newer name wins, and needs none."""
+    asking = ["fill-mask", "bert", "a", "--address", "127.0.0.1:1"]
+    for variables, read in (
+        ({"ATTENDANT_TOP_K": "x"}, "ATTENDANT_TOP_K"),
+        (
+            {"ATTENDANT_FILL_MASK_TOP_K": "x", "ATTENDANT_TOP_K": "3"},
+            "ATTENDANT_FILL_MASK_TOP_K",
+        ),
+    ):
+        result = CliRunner().invoke(app, asking, env=variables)
+        assert f"Invalid value for '--top-k' (env var: '{read}')" in result.output
+    old, new = {"ATTENDANT_TOP_K": "3"}, {"ATTENDANT_FILL_MASK_TOP_K": "3"}
+    warning = "ATTENDANT_TOP_K means other things in other commands"
+    assert warning in CliRunner().invoke(app, asking, env=old).stderr
+    for variables in (new, old | new, {}):
+        assert warning not in CliRunner().invoke(app, asking, env=variables).stderr
+
+
+def test_every_older_name_is_of_a_variable_that_a_command_reads() -> None:
+    read = {parameter.envvar for command in ALL.values() for parameter in command.params}
+    assert OLDER.keys() <= read
+    assert read.isdisjoint(OLDER.values())

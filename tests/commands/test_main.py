@@ -18,7 +18,9 @@ USAGE = {
     "words naerest": "No such command 'naerest'. Did you mean 'nearest'? See ",
     "xyzzy": "No such command 'xyzzy'. See ",
     "classify spam a --topk 3": "No such option: --topk (Possible options: --top-k). See ",
-    "classify spam a --top-k=-1": "Invalid value for '--top-k' (env var: 'ATTENDANT_TOP_K'): ",
+    "classify spam a --top-k=-1": (
+        "Invalid value for '--top-k' (env var: 'ATTENDANT_CLASSIFY_TOP_K'): "
+    ),
     "classify": "Missing argument 'model'. See ",
     "healthcheck --colour": "unrecognized arguments: --colour. See ",
     "healthcheck --address 1": "--address is '1', expected HOST:PORT",

@@ -134,6 +134,15 @@ def test_the_server_has_neither_torch_nor_what_trains(file: Dockerfile) -> None:
     assert "-c constraints.txt" in (ROOT / "deploy/docker/packages.sh").read_text()
 
 
+def test_make_serve_installs_what_holds_outputs_to_a_form() -> None:
+    """As the images do: the README promises it of every server that it starts."""
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile.split("\n$(VENV)/train.stamp:")[1].split("\n\n")[0]
+    extras = re.search(r"'\.\[([\w,]+)\]'", recipe)
+    assert extras is not None
+    assert {"cpu", "grammar", "train"} <= set(extras[1].split(","))
+
+
 def test_requirements_are_those_of_the_project_and_of_the_extras_named() -> None:
     """Measuring needs no torch: its extra is the base of the image of load tests."""
     script = ROOT / "deploy/docker/requirements.py"
@@ -187,12 +196,12 @@ def test_process_1_is_attendant(file: Dockerfile, name: str) -> None:
 
 
 def test_the_server_starts_no_child_that_process_1_would_have_to_reap() -> None:
-    """But the renderers of chat templates, which have no children and for which it waits itself."""
-    renderer = ROOT / "service/runtime/template_process.py"
-    assert ".wait(" in renderer.read_text()
+    """But those of our scripts, which have no children and for which it waits itself."""
+    worker = ROOT / "service/runtime/worker_process.py"
+    assert ".wait(" in worker.read_text()
     starts = re.compile(r"\b(subprocess|multiprocessing|os\.fork|os\.spawn|os\.system)\b")
     for path in [*(ROOT / "service").rglob("*.py"), *(ROOT / "commands").rglob("*.py")]:
-        assert path == renderer or not starts.search(path.read_text()), path
+        assert path == worker or not starts.search(path.read_text()), path
 
 
 def test_ports_are_the_servers_and_variables_are_settings(file: Dockerfile) -> None:

@@ -100,7 +100,7 @@ def test_the_text_of_an_error_stays() -> None:
 
 
 def test_a_wait_that_is_too_long_is_stated_with_its_limit() -> None:
-    error = WaitTooLong(1.5, 1.0, "wait")
+    error = WaitTooLong(1.5, 1.0)
     assert "1.500 s" in str(error)
     assert "1.000 s" in str(error)
     assert (error.excess_s, error.bound) == (0.5, "wait")

@@ -62,7 +62,8 @@ def takes_files(command: Callable[..., None]) -> Callable[..., None]:
         input: Annotated[  # noqa: A002 - the flag's name
             Path | None,
             _option(
-                "INPUT", "File of texts, .txt, .jsonl or .parquet, to be answered into --output."
+                "INPUT",
+                "File of texts, .txt, .jsonl, .csv, .tsv or .parquet, answered into --output.",
             ),
         ] = None,
         output: Annotated[
@@ -74,7 +75,10 @@ def takes_files(command: Callable[..., None]) -> Callable[..., None]:
             ),
         ] = None,
         field: Annotated[
-            str, _option("FIELD", "The field, or column, of the text in .jsonl and .parquet.")
+            str,
+            _option(
+                "FIELD", "The field, or column, of the text in .jsonl, .csv, .tsv and .parquet."
+            ),
         ] = NO_FILES.field,
         in_flight: Annotated[
             int, _option("IN_FLIGHT", "Requests in flight, of 64 texts each.", min=1, max=64)

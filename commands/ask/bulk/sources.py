@@ -1,7 +1,7 @@
-"""The texts of a file, by its ending: .txt, .jsonl, or .parquet.
+"""The texts of a file, by its ending: .txt, .jsonl, .csv, .tsv or .parquet.
 
 Each line of the file, or row of the table, is one `Line`; an empty one has a fault. Reading may
-begin behind any line, at its place: a byte of .txt and .jsonl, a row of .parquet.
+begin behind any line, at its place: a byte of .txt and .jsonl, a row of a table.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from commands.ask.lines import EMPTY, StreamedTexts, TextOf, Texts
 from service.errors import SettingError
 
-FORMATS = (".txt", ".jsonl", ".parquet")
+FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 # The fields of a line that is ranked by itself.
 QUERY, DOCUMENTS = "query", "documents"
 MAX_DOCUMENTS = 1_024  # of one line: as many as one request takes by default
@@ -25,7 +25,7 @@ class Source:
     """A file of texts."""
 
     path: Path
-    field: str = "text"  # of .jsonl and .parquet
+    field: str = "text"  # of all but .txt
     has_queries: bool = False  # each line has a query and its documents, in place of a text
 
     @property
@@ -39,9 +39,9 @@ class Source:
                 f"--input '{self.path}' ends with '{self.path.suffix}', expected one of "
                 f"{', '.join(FORMATS)}: the ending says how texts are read"
             )
-        if self.has_queries and self.format == ".txt":
+        if self.has_queries and self.format in (".txt", ".csv", ".tsv"):
             raise SettingError(
-                f"--input '{self.path}' has lines of text and no query is given: give QUERY, or a "
+                f"--input '{self.path}' has texts and no query is given: give QUERY, or a "
                 f".jsonl or .parquet file with the fields '{QUERY}' and '{DOCUMENTS}'"
             )
         try:
@@ -66,6 +66,12 @@ class Source:
             names = [QUERY, DOCUMENTS] if self.has_queries else [self.field]
             with TableTexts.open(self.path, names, place) as texts:
                 yield texts
+            return
+        if self.format in (".csv", ".tsv"):
+            from commands.ask.bulk.csv_files import CsvTexts
+
+            with CsvTexts.open(self.path, self.field, place) as rows:
+                yield rows
             return
         with self.path.open("rb", buffering=0) as file:
             file.seek(place)

@@ -21,7 +21,7 @@ from service.http.huggingface.texts import (
     unit_vector,
 )
 from service.http.numbers import Whole
-from service.http.openai.embedding_fields import named_kinds, width_in
+from service.http.openai.embedding_fields import named_kinds, num_values_in, width_in
 from service.http.openai.fields import named_texts
 from service.http.openai.models import name_of
 from service.http.peer_fields import Refusals
@@ -76,7 +76,7 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
             check_normalize(repository.find(name).interface.manifest)
         message = text_pb2.EmbedRequest(
             model=name,
-            texts=Inputs.of(request, asked.inputs).texts,
+            texts=(await Inputs.of(request, asked.inputs)).texts,
             truncate=bool(asked.truncate),
             prompt_name=asked.prompt_name,
             dimensions=width_in(asked.dimensions),
@@ -84,8 +84,12 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
         )
         with named_kinds(), named_texts("inputs[{}]".format, WAY_OUT):
             answer = await request.ask(EMBED, message)
-        vectors = [values_of(each).tolist() for each in answer.results]
-        return Reply.json(list(map(unit_vector, vectors)) if asked.normalize else vectors)
+
+        def made() -> list[list[float]]:
+            vectors = [values_of(each).tolist() for each in answer.results]
+            return list(map(unit_vector, vectors)) if asked.normalize else vectors
+
+        return await request.answer(made, num_values_in(answer))
 
     for base in BASES:
         yield Route("POST", f"{base}/embed", embed, EMBED, (TeiEmbedRequest,))

@@ -16,6 +16,7 @@ from service.http.request import Reply, Request
 from service.http.status import HttpError, invalid
 
 T = TypeVar("T")
+LONGEST_SPACE = 2**10  # before most values
 Values: TypeAlias = dict[str, Any]
 
 
@@ -38,9 +39,10 @@ class Inputs:
     is_one: bool
 
     @classmethod
-    def of(cls, request: Request, raw: msgspec.Raw) -> "Inputs":
+    async def of(cls, request: Request, raw: msgspec.Raw) -> "Inputs":
         """Raises `HttpError`."""
-        texts = texts_of(raw, "inputs", request.front.settings.max_texts)
+        most = request.front.settings.max_texts
+        texts = await request.work(lambda: texts_of(raw, "inputs", most))
         return cls(texts, is_one=not begins(raw, b"["))
 
     def named(self, way_out: str | None = None) -> AbstractContextManager[None]:
@@ -54,7 +56,8 @@ class Inputs:
 
 def begins(raw: msgspec.Raw, sign: bytes) -> bool:
     """Whether a value of JSON begins with a sign, which says of what kind it is."""
-    return bytes(raw).lstrip()[:1] == sign
+    beginning = bytes(memoryview(raw)[:LONGEST_SPACE]).lstrip()
+    return (beginning or bytes(raw).lstrip())[:1] == sign
 
 
 def inputs_as(raw: msgspec.Raw, kind: type[T]) -> T:

@@ -1,5 +1,7 @@
 """Generated texts, whole or as events of one token each, and outputs of encoder-decoders."""
 
+from typing import TypeAlias
+
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
@@ -10,7 +12,9 @@ from service.http.openai.logprobs import LOWEST
 from service.http.request import Reply, Request
 from service.http.status import invalid
 from service.http.stream import Stream
+from service.http.token_parts import TokenParts
 
+Scored: TypeAlias = tuple[Values, list[Values]]  # a token, and the likeliest at its place
 GENERATE = "/attendant.v1.GenerationService/Generate"
 GENERATE_UNARY = "/attendant.v1.GenerationService/GenerateUnary"
 
@@ -28,10 +32,10 @@ def generation(*names: str) -> Pipeline:
 
     async def generate(request: Request, target: Target) -> Reply | None:
         asked = await request.json(GenerationRequest)
-        parameters = (asked.parameters or GenerationParameters()).whole()
+        parameters = await request.work((asked.parameters or GenerationParameters()).whole)
         parameters.check(is_stream=bool(asked.stream))
         request.field_names = parameters.field_names
-        inputs = Inputs.of(request, asked.inputs)
+        inputs = await Inputs.of(request, asked.inputs)
         if asked.stream:
             prompt = _only(inputs)
             await _Streaming(request, target, parameters, prompt).run()
@@ -68,7 +72,12 @@ def _message(
     params = parameters.message(has_logprobs=has_logprobs)
     if not target.manifest.is_recurrent:  # which takes nothing that samples
         params.fit_max_tokens = True
-    return pb.GenerateRequest(model=target.name, text=prompt, sampling_params=params)
+    return pb.GenerateRequest(
+        model=target.name,
+        text=prompt,
+        sampling_params=params,
+        truncate_prompt_tokens=parameters.truncate,  # its end is kept, as there
+    )
 
 
 async def _answer(
@@ -102,16 +111,16 @@ def _output(
     text = prompt + result.text if parameters.return_full_text else result.text
     output: Values = dict.fromkeys(names, text)
     if parameters.details:
-        tokens = tokens_of(result)
+        tokens = tokens_of(result, TokenParts())
         output["details"] = {
             "finish_reason": reason_of(result),
             "generated_tokens": len(result.token_ids),
             "seed": parameters.told_seed,
             "prefill": prefill,
-            "tokens": tokens,
+            "tokens": [token for token, _ in tokens],
         }
         if parameters.top_n_tokens:
-            output["details"]["top_tokens"] = top_tokens_of(result)
+            output["details"]["top_tokens"] = [top for _, top in tokens]
     return output
 
 
@@ -121,23 +130,26 @@ def reason_of(result: pb.GeneratedText | pb.GenerateChunk) -> str:
     return "stop_sequence" if result.stop_reason else "eos_token"
 
 
-def tokens_of(result: pb.GeneratedText | pb.GenerateChunk) -> list[Values]:
-    """The tokens of an output or of a part of it; their texts together are its text.
+def tokens_of(
+    result: pb.GeneratedText | pb.GenerateChunk, parts: TokenParts[Scored]
+) -> list[Scored]:
+    """The tokens of an output, or those of a part of it that are certain with it.
 
-    A token that is a part of a character has no text, and the last has what the others leave:
-    nothing if it ended the output, as a special token or by a stop text.
+    Their texts together are its text: a token that is a part of a character has none, nor has what
+    ended the output, a special token or one that a stop text cut off.
     """
-    left, tokens = result.text, []
+    is_end = bool(result.finish_reason)
     ended = result.finish_reason == pb.FINISH_REASON_STOP and not result.stop_reason
+    tokens: list[tuple[Scored, bytes]] = []
     for place, token_id in enumerate(result.token_ids):
-        is_last = place == len(result.token_ids) - 1
+        special = ended and place == len(result.token_ids) - 1 and bool(result.logprobs)
         found = result.logprobs[place] if result.logprobs else None
-        text = left if is_last else _spelled(found, left)
-        left = left[len(text) :]
         logprob = None if found is None else max(found.logprob, LOWEST)
-        special = is_last and ended
-        tokens.append({"id": token_id, "text": text, "logprob": logprob, "special": special})
-    return tokens
+        token: Values = {"id": token_id, "text": "", "logprob": logprob, "special": special}
+        top = [] if found is None else top_tokens_of(found)
+        tokens.append(((token, top), b"" if special or found is None else found.token))
+    written = parts.read(tokens, result.text, is_end=is_end)
+    return [(part.token[0] | {"text": part.text}, part.token[1]) for part in written]
 
 
 def prefill_of(answer: pb.GenerateResponse) -> list[Values]:
@@ -152,29 +164,17 @@ def prefill_of(answer: pb.GenerateResponse) -> list[Values]:
     ]
 
 
-def top_tokens_of(result: pb.GeneratedText | pb.GenerateChunk) -> list[list[Values]]:
-    """The likeliest tokens at the place of each token."""
+def top_tokens_of(token: pb.TokenLogprob) -> list[Values]:
+    """The likeliest tokens at the place of a token."""
     return [
-        [
-            {
-                "id": top.id,
-                "text": top.token.decode(errors="replace"),
-                "logprob": max(top.logprob, LOWEST),
-                "special": False,
-            }
-            for top in token.top
-        ]
-        for token in result.logprobs
+        {
+            "id": top.id,
+            "text": top.token.decode(errors="replace"),
+            "logprob": max(top.logprob, LOWEST),
+            "special": False,
+        }
+        for top in token.top
     ]
-
-
-def _spelled(token: pb.TokenLogprob | None, left: str) -> str:
-    """The text of a token where what is left of the output begins with it."""
-    text = "" if token is None else token.token.decode(errors="ignore")
-    for spelled in (text, text.removeprefix(" ")):  # an output's first may have lost its space
-        if left.startswith(spelled):
-            return spelled
-    return ""
 
 
 class _Streaming:
@@ -188,6 +188,7 @@ class _Streaming:
         self._message = _message(target, parameters, prompt, has_logprobs=has_logprobs)
         self._stream = Stream(request, "events")
         self._text = prompt if parameters.return_full_text else ""
+        self._parts: TokenParts[Scored] = TokenParts()
         self._num_tokens = 0
 
     async def run(self) -> None:
@@ -196,15 +197,15 @@ class _Streaming:
 
     async def _write(self, chunk: pb.GenerateChunk) -> None:
         self._text += chunk.text
-        tokens = tokens_of(chunk)
-        tops = top_tokens_of(chunk) if self._parameters.top_n_tokens else None
-        if not tokens and (chunk.text or chunk.finish_reason):  # text that was held back
-            tokens = [{"id": 0, "text": chunk.text, "logprob": None, "special": True}]
-        for place, token in enumerate(tokens):
-            self._num_tokens += bool(chunk.token_ids)
+        tokens = tokens_of(chunk, self._parts)
+        num_ids = len(tokens)
+        if not tokens and chunk.finish_reason:  # the last event has the text, and is of a token
+            tokens = [({"id": 0, "text": "", "logprob": None, "special": True}, [])]
+        for place, (token, top) in enumerate(tokens):
+            self._num_tokens += place < num_ids
             event: Values = {"index": self._num_tokens, "token": token}
-            if tops is not None and place < len(tops):
-                event["top_tokens"] = tops[place]
+            if self._parameters.top_n_tokens:
+                event["top_tokens"] = top
             is_last = bool(chunk.finish_reason) and place == len(tokens) - 1
             event["generated_text"] = self._text if is_last else None
             event["details"] = self._details(chunk) if is_last else None

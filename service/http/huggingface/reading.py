@@ -81,7 +81,8 @@ class QuestionRequest(msgspec.Struct):
 async def fill_masks(request: Request, target: Target) -> Reply:
     """The fills of a mask; of a text with several masks, those of each."""
     asked = await request.json(MaskRequest)
-    parameters, inputs = asked.parameters or MaskParameters(), Inputs.of(request, asked.inputs)
+    parameters = asked.parameters or MaskParameters()
+    inputs = await Inputs.of(request, asked.inputs)
     message = pb.FillMaskRequest(
         model=target.name,
         texts=inputs.texts,
@@ -118,7 +119,8 @@ def _fill(text: str, mask: pb.FilledMask, fill: pb.Fill) -> Values:
 
 async def classify_tokens(request: Request, target: Target) -> Reply:
     asked = await request.json(TokenRequest)
-    parameters, inputs = asked.parameters or TokenParameters(), Inputs.of(request, asked.inputs)
+    parameters = asked.parameters or TokenParameters()
+    inputs = await Inputs.of(request, asked.inputs)
     refuse(
         parameters,
         {

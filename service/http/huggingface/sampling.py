@@ -20,7 +20,6 @@ from service.http.status import invalid
 
 REFUSED = {
     "adapter_id": "the model has no adapters",
-    "truncate": "a prompt that is too long is refused",
     "typical_p": "top_p and min_p choose among likely tokens",
     "watermark": "outputs are not marked",
     "src_lang": "the model reads one language",
@@ -58,7 +57,7 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
     adapter_id: str | None = None
     decoder_input_details: bool | None = None
     grammar: dict[str, Any] | None = None
-    truncate: Whole | None = None
+    truncate: Count | None = None
     typical_p: float | None = None
     watermark: bool | None = None
     src_lang: str | None = None
@@ -124,6 +123,7 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
         return {
             "max_tokens": "max_new_tokens",
             "prompt": "inputs",
+            "truncate_prompt_tokens": "truncate",
             "n": num_samples,
             "beam_width": "num_beams",
             "logprobs": "top_n_tokens",

@@ -20,7 +20,7 @@ from service.http.huggingface.fields import (
     refuse,
 )
 from service.http.numbers import Count, Whole
-from service.http.openai.embedding_fields import named_kinds, width_in
+from service.http.openai.embedding_fields import named_kinds, num_values_in, width_in
 from service.http.openai.fields import named_texts
 from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
@@ -111,7 +111,7 @@ async def classify_texts(request: Request, target: Target) -> Reply:
         message.text_pairs.append(pair.text_pair)
         inputs = Inputs([pair.text], is_one=True)
     else:
-        inputs = Inputs.of(request, asked.inputs)
+        inputs = await Inputs.of(request, asked.inputs)
         message.texts.extend(inputs.texts)
     with inputs.named():
         answer = await request.ask(CLASSIFY, message)
@@ -169,7 +169,7 @@ async def extract_features(request: Request, target: Target) -> Reply:
     """A vector per text of an embedder; of other models one per token of each text."""
     asked = await request.json(FeatureRequest)
     refuse(asked, FIXED_INPUT, harmless=("right", "Right"))
-    inputs, truncate = Inputs.of(request, asked.inputs), bool(asked.truncate)
+    inputs, truncate = await Inputs.of(request, asked.inputs), bool(asked.truncate)
     if target.manifest.task != "features":
         message = text_pb2.EmbedRequest(
             model=target.name,
@@ -181,8 +181,10 @@ async def extract_features(request: Request, target: Target) -> Reply:
         )
         with named_kinds(), inputs.named(WAY_OUT):
             answer = await request.ask(EMBED, message)
-        vectors = [_vector(each.values, asked) for each in answer.results]
-        return Reply.json(inputs.shaped(vectors))
+        return await request.answer(
+            lambda: inputs.shaped([_vector(each.values, asked) for each in answer.results]),
+            num_values_in(answer),
+        )
     refuse(asked, OF_EMBEDDERS)
     extraction = features_pb2.ExtractFeaturesRequest(
         model=target.name,
@@ -192,10 +194,11 @@ async def extract_features(request: Request, target: Target) -> Reply:
     )
     with inputs.named(WAY_OUT):
         answer = await request.ask(EXTRACT, extraction)
-    return Reply.json(
-        inputs.shaped(
+    return await request.answer(
+        lambda: inputs.shaped(
             [[_vector(each.values, asked) for each in text.vectors] for text in answer.results]
-        )
+        ),
+        answer.ByteSize() // 4,
     )
 
 

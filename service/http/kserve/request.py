@@ -31,7 +31,12 @@ BINARY_SIZE = "binary_data_size"
 _BINARY = "binary_data"
 _BINARY_OUTPUT = "binary_data_output"
 _OFFSET, _BYTE_SIZE = "shared_memory_offset", "shared_memory_byte_size"
+MAX_SHAPE_BYTES = 4_096  # of a shape's JSON
 _INT64 = range(-(2**63), 2**63)
+SHAPE = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": _INT64[0], "maximum": _INT64[-1]},
+}
 _UINT64 = range(2**64)
 Parameters: TypeAlias = dict[str, bool | int | float | str | None]
 # Lists in a parameter are never built: they would take twenty times their bytes, and be refused.
@@ -43,7 +48,7 @@ class Input(Struct):
 
     name: str
     datatype: str
-    shape: list[Annotated[int, Meta(ge=_INT64[0], le=_INT64[-1])]]
+    shape: Annotated[Raw, Meta(extra_json_schema=SHAPE)]  # its length is checked before it is built
     data: Raw | UnsetType = UNSET
     parameters: Unread | None = None
 
@@ -65,6 +70,7 @@ class InferBody(Struct):
 
 
 _BODY = msgspec.json.Decoder(InferBody)
+_SHAPE = msgspec.json.Decoder(list[Annotated[int, Meta(ge=_INT64[0], le=_INT64[-1])]])
 _VALUE = msgspec.json.Decoder(bool | int | float | str | None)
 
 
@@ -188,10 +194,11 @@ def _add_inputs(
 ) -> list[Content]:
     """Add the inputs; the contents of those that are not in shared memory, in their order."""
     contents: list[Content] = []
-    for each in inputs:
+    for place, each in enumerate(inputs):
         parameters = read_parameters(each.parameters)
+        shape = _shape_of(each.shape, f"inputs[{place}].shape")
         _check_source(each.data is not UNSET, parameters)
-        tensor = message.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        tensor = message.inputs.add(name=each.name, datatype=each.datatype, shape=shape)
         if each.data is not UNSET:
             assert isinstance(each.data, Raw)
             contents.append(read_data(each.data, each.datatype, each.name))
@@ -211,6 +218,14 @@ def _add_inputs(
             f"{len(binary)} bytes follow those of the inputs"
         )
     return contents
+
+
+def _shape_of(raw: Raw, name: str) -> list[int]:
+    """The dimensions. Raises `InvalidArgument`."""
+    if len(memoryview(raw)) > MAX_SHAPE_BYTES:
+        raise InvalidArgument(f"{name} has more dimensions than any tensor has", name)
+    shape: list[int] = decode_json(_SHAPE, raw, name)
+    return shape
 
 
 def _check_source(has_data: bool, parameters: Parameters) -> None:

@@ -4,7 +4,7 @@ The model's chat template makes the prompt; a model without one is refused by na
 """
 
 import time
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -15,8 +15,9 @@ from service.errors import InvalidArgument
 from service.http.openai.answers import CONTINUES, Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
-from service.http.openai.logprobs import in_chat
+from service.http.openai.logprobs import OutputTokens, in_chat
 from service.http.openai.models import BASES, find_model, name_of
+from service.http.openai.output_form import unenforced
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.openai.tool_grammars import at_function
 from service.http.peer_fields import unsupported
@@ -35,8 +36,9 @@ def chat_routes() -> tuple[Route, ...]:
 
 async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
-    request.field_names = asked.field_names
+    request.field_names = await request.work(lambda: asked.field_names)
     plan = await _Plan.of(request, asked)
+    request.reply_headers += unenforced(plan.message.sampling_params)
     try:
         return await _answer(request, plan)
     except InvalidArgument as error:
@@ -70,7 +72,7 @@ class _Plan:
 
     @classmethod
     async def of(cls, request: Request, asked: ChatRequest) -> "_Plan":
-        asked.check()
+        await request.work(asked.check)
         name = await name_of(request, asked.model)
         form = ""
         if asked.callable_names:
@@ -78,17 +80,7 @@ class _Plan:
             form = model.tool_call_form
             if model.has_chat_template and not form:
                 raise unsupported("tools", f"the chat template of model '{name}' declares none")
-        params = asked.sampling_params(asked.num_tokens, asked.num_logprobs)
-        params.open_max_tokens = asked.num_tokens is None
-        if form and (grammar := asked.call_grammar(form)) is not None:
-            params.lark = grammar.text
-        message = pb.GenerateRequest(
-            model=name,
-            conversation=asked.conversation,
-            sampling_params=params,
-            priority=max(0, asked.priority or 0),
-        )
-        asked.read_prompt(message)
+        message = await request.work(lambda: _message(asked, name, form))
         return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()), form)
 
     def reader(self) -> CallReader | None:
@@ -112,6 +104,22 @@ class _Plan:
         }
 
 
+def _message(asked: ChatRequest, model: str, tool_form: str) -> pb.GenerateRequest:
+    """The request of the typed API. Raises `HttpError`."""
+    params = asked.sampling_params(asked.num_tokens, asked.num_logprobs)
+    params.open_max_tokens = asked.num_tokens is None
+    if tool_form and (grammar := asked.call_grammar(tool_form)) is not None:
+        params.lark = grammar.text
+    message = pb.GenerateRequest(
+        model=model,
+        conversation=asked.conversation,
+        sampling_params=params,
+        priority=max(0, asked.priority or 0),
+    )
+    asked.read_prompt(message)
+    return message
+
+
 def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
     asked, reader = plan.asked, plan.reader()
     pieces: list[Piece] = [result.text]
@@ -127,7 +135,7 @@ def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
     choice = {
         "index": index,
         "message": message,
-        "logprobs": _logprobs(result.logprobs, asked),
+        "logprobs": _logprobs(result, OutputTokens(), asked),
         **end,
     }
     if asked.return_token_ids:
@@ -145,9 +153,13 @@ def _with_calls(end: Values) -> Values:
     return end | {"finish_reason": "tool_calls"} if end["finish_reason"] == "stop" else end
 
 
-def _logprobs(tokens: Iterable[pb.TokenLogprob], asked: ChatRequest) -> Values | None:
+def _logprobs(
+    output: pb.GeneratedText | pb.GenerateChunk, tokens: OutputTokens, asked: ChatRequest
+) -> Values | None:
+    if not asked.logprobs:
+        return None
     as_ids = bool(asked.return_tokens_as_token_ids)
-    return in_chat(tokens, as_ids=as_ids) if asked.logprobs else None
+    return in_chat([part.token for part in tokens.read(output)], as_ids=as_ids)
 
 
 class _Streaming:
@@ -161,6 +173,7 @@ class _Streaming:
         self._usage = pb.GenerationUsage()
         # By sample whose role was sent: what reads calls in it.
         self._readers: dict[int, CallReader | None] = {}
+        self._tokens: defaultdict[int, OutputTokens] = defaultdict(OutputTokens)
 
     async def run(self) -> None:
         await self._request.ask(GENERATE, self._plan.message, self._write)
@@ -182,7 +195,8 @@ class _Streaming:
         pieces: list[Piece] = reader.read(chunk.text) if reader else [chunk.text]
         if reader and chunk.finish_reason:
             pieces += reader.end(is_cut=_is_cut(chunk))
-        logprobs = _logprobs(chunk.logprobs, asked) if chunk.logprobs else None
+        logprobs = _logprobs(chunk, self._tokens[index], asked)
+        logprobs = logprobs if logprobs and logprobs["content"] else None
         text = "".join(each for each in pieces if isinstance(each, str))
         if text or logprobs or (asked.return_token_ids and chunk.token_ids):
             choice = _delta(index, {"content": text}, logprobs)

@@ -15,6 +15,7 @@ from service.http.openai.embedding_fields import (
     FLOAT,
     encoding_of,
     named_kinds,
+    num_values_in,
     prompt_for,
     width_in,
     written,
@@ -75,12 +76,15 @@ async def embed(request: Request) -> Reply:
     request.field_names = {"dimensions": "output_dimension", "encodings": TYPES}
     with named_kinds(), named_texts("texts[{}]".format, "set truncate to END"):
         answer = await request.ask(EMBED, message)
-    vectors: Any = {each: [written(result, each) for result in answer.results] for each in kinds}
-    form = "embeddings_by_type"
-    if asked.embedding_types is None and request.path.startswith("/v1/"):
-        vectors, form = vectors[FLOAT], "embeddings_floats"
-    return Reply.json(
-        {
+
+    def made() -> dict[str, Any]:
+        vectors: Any = {
+            each: [written(result, each) for result in answer.results] for each in kinds
+        }
+        form = "embeddings_by_type"
+        if asked.embedding_types is None and request.path.startswith("/v1/"):
+            vectors, form = vectors[FLOAT], "embeddings_floats"
+        return {
             "id": f"embed-{uuid4().hex}",
             "response_type": form,
             "embeddings": vectors,
@@ -90,4 +94,5 @@ async def embed(request: Request) -> Reply:
                 "billed_units": {"input_tokens": answer.num_tokens},
             },
         }
-    )
+
+    return await request.answer(made, num_values_in(answer))

@@ -20,6 +20,7 @@ from service.http.openai.answers import Values, counts_of, end_of, usage_of
 from service.http.openai.fields import Prompt, prompts_of, together
 from service.http.openai.logprobs import TokenTexts, by_id
 from service.http.openai.models import BASES, find_model, name_of
+from service.http.openai.output_form import unenforced
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
 from service.http.peer_fields import Refusals, unsupported
 from service.http.peer_tables import REFUSALS
@@ -66,6 +67,7 @@ async def complete(request: Request) -> Reply | None:
     asked = await request.json(CompletionRequest)
     request.field_names = asked.field_names
     plan = await Plan.of(request, asked)
+    request.reply_headers += unenforced(plan.params)
     if asked.stream:
         await _Streaming(request, plan).run()
         return None
@@ -113,13 +115,16 @@ class Plan:
         _check_best_of(asked)
         model = await name_of(request, asked.model)
         settings = request.front.settings
-        prompts = prompts_of(asked.prompt, "prompt", settings.max_texts)
+        prompts = await request.work(lambda: prompts_of(asked.prompt, "prompt", settings.max_texts))
         _check_queue(len(prompts), _num_best(asked), settings.max_queue_requests)
         max_tokens = asked.value_of("max_tokens")
         is_chat = max_tokens is None and (await find_model(request, model)).has_chat_template
         if max_tokens is None and not is_chat:
             max_tokens = DEFAULT_MAX_TOKENS
-        params = asked.sampling_params(max_tokens, asked.logprobs, _num_prompt_logprobs(asked))
+        num_scores = _num_prompt_logprobs(asked)
+        params = await request.work(
+            lambda: asked.sampling_params(max_tokens, asked.logprobs, num_scores)
+        )
         params.open_max_tokens = is_chat
         if _num_best(asked) > asked.num_samples:
             params.n, params.logprobs = _num_best(asked), asked.logprobs or 0
@@ -157,11 +162,12 @@ class Plan:
             return found
         return sorted(found, key=_mean_logprob, reverse=True)[: self.num_samples]
 
-    def writer(self) -> TokenTexts | None:
+    def writer(self, echoed: str) -> TokenTexts | None:
         """What writes the log probabilities of one choice, if they are requested."""
         if self.asked.logprobs is None:
             return None
-        return TokenTexts(as_ids=bool(self.asked.return_tokens_as_token_ids))
+        as_ids = bool(self.asked.return_tokens_as_token_ids)
+        return TokenTexts(as_ids=as_ids, echoed=echoed)
 
 
 def _num_prompt_logprobs(asked: CompletionRequest) -> int | None:
@@ -230,13 +236,13 @@ def _choice(
     plan: Plan,
 ) -> Values:
     scores: Sequence[pb.TokenLogprob] = answer.prompt_logprobs
-    writer, asked = plan.writer(), plan.asked
+    writer, asked = plan.writer(echoed), plan.asked
     choice = {
         "index": index,
         "text": echoed + result.text,
         "logprobs": writer
         and writer.written(
-            result.logprobs, prompt=scores if asked.echo else (), num_top=asked.logprobs or 0
+            result, prompt=scores if asked.echo else (), num_top=asked.logprobs or 0
         ),
         **end_of(result),
     }
@@ -284,7 +290,7 @@ class _Streaming:
         plan, usage = self._plan, pb.GenerationUsage()
         echoed = plan.echoed[place]
         unsaid = dict.fromkeys(range(plan.num_samples), echoed)
-        writers = [plan.writer() for _ in unsaid]
+        writers = [plan.writer(echoed) for _ in unsaid]
         scores: list[pb.TokenLogprob] = []
         prompt_ids: list[int] = []
 
@@ -298,9 +304,10 @@ class _Streaming:
             is_first = sample in unsaid
             before = scores if is_first else []
             logprobs = None
-            if writer is not None and (before or chunk.logprobs):
+            if writer is not None:
                 num_top = plan.asked.logprobs or 0
-                logprobs = writer.written(chunk.logprobs, prompt=before, num_top=num_top)
+                written = writer.written(chunk, prompt=before, num_top=num_top)
+                logprobs = written if written["tokens"] else None
             choice = {
                 "index": place * plan.num_samples + sample,
                 "text": unsaid.pop(sample, "") + chunk.text,

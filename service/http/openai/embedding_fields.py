@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+import numpy as np
 from attendant.v1 import text_pb2
 
 from service.api.packed import values_of
@@ -89,6 +90,11 @@ def named_kinds() -> Iterator[None]:
         raise type(error)(f"{text}: see {' and '.join(ways)}", "model") from error
 
 
+def num_values_in(answer: text_pb2.EmbedResponse) -> int:
+    """About how many numbers an answer has, by its bytes."""
+    return answer.ByteSize() // 4
+
+
 def encoding_of(name: str, field: str) -> text_pb2.EmbeddingEncoding:
     """The typed API's number of an encoding; base64 is of floats. Raises `HttpError`."""
     if name not in TYPES:
@@ -97,10 +103,17 @@ def encoding_of(name: str, field: str) -> text_pb2.EmbeddingEncoding:
     return ENCODINGS.get(name, text_pb2.EMBEDDING_ENCODING_FLOAT)
 
 
-def written(result: text_pb2.Embedding, name: str, *, is_base64: bool = False) -> Written:
-    """One vector in an encoding: numbers, or base64 of them, floats as little-endian float32."""
+def written(
+    result: text_pb2.Embedding, name: str, *, is_base64: bool = False, is_unit: bool = False
+) -> Written:
+    """One vector in an encoding: numbers, or base64 of them, floats as little-endian float32.
+
+    With `is_unit` floats have length 1.
+    """
     if name in (FLOAT, BASE64):
         values = values_of(result)
+        if is_unit:
+            values = values / np.float32(np.linalg.norm(values) or 1.0)
         if is_base64 or name == BASE64:
             return base64.b64encode(values.tobytes()).decode()
         numbers: list[float] = values.tolist()

@@ -13,19 +13,21 @@ from service.http.openai.embedding_fields import (
     FLOAT,
     encoding_of,
     named_kinds,
+    num_values_in,
     prompt_for,
     width_in,
     written,
 )
 from service.http.openai.fields import TRUNCATION, is_cut, named_texts, prompts_of
 from service.http.openai.models import BASES, find_model, name_of
-from service.http.peer_fields import Refusals
+from service.http.peer_fields import Refusals, unsupported
 from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
 
 EMBED = "/attendant.v1.TextService/Embed"
+UNIT = ("use_activation", "normalize", "normalized")
 # Other names of fields: Jina's and Voyage's.
 SAME = {
     "input_type": ("task",),
@@ -57,6 +59,10 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     truncation: bool | None = None
     output_dimension: Whole | None = None
     output_dtype: str | None = None
+    # Vectors of length 1: vLLM's names, and Jina's
+    use_activation: bool | None = None
+    normalize: bool | None = None
+    normalized: bool | None = None
 
     def value_of(self, name: str) -> Any:  # noqa: ANN401 - any field's
         """A field's value by whichever of its names it is given. Raises `HttpError` for two."""
@@ -73,6 +79,16 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     def name_of(self, name: str) -> str:
         """The name by which the field is given."""
         return next((each for each in SAME[name] if getattr(self, each) is not None), name)
+
+    def has_unit_vectors(self, kind: str) -> bool:
+        """Whether the request says that vectors have length 1. Raises `HttpError`."""
+        named = {name: getattr(self, name) for name in UNIT if getattr(self, name) is not None}
+        for name, value in named.items():
+            if not value:
+                raise unsupported(name, "false: vectors are as the model was exported")
+            if kind not in (FLOAT, BASE64):
+                raise unsupported(name, f"true: {kind} has the vectors of the model")
+        return bool(named)
 
     def is_cut(self, max_tokens: int | None) -> bool:
         """Whether long texts are cut. Raises `HttpError`."""
@@ -101,6 +117,7 @@ async def embed(request: Request) -> Reply:
         )
     name = await name_of(request, asked.model)
     kind = asked.value_of("embedding_type") or FLOAT
+    is_unit = asked.has_unit_vectors(kind)
     message = text_pb2.EmbedRequest(
         model=name,
         truncate=asked.is_cut(await _length(request, name, asked)),
@@ -109,11 +126,8 @@ async def embed(request: Request) -> Reply:
         encodings=[encoding_of(kind, asked.name_of("embedding_type"))],
         kinds=[text_pb2.EMBEDDING_KIND_DENSE],
     )
-    inputs = prompts_of(asked.input, "input", request.front.settings.max_texts)
-    message.texts.extend(each for each in inputs if isinstance(each, str))
-    message.token_ids.extend(TokenIds(ids=each) for each in inputs if not isinstance(each, str))
-    if message.texts and message.token_ids:
-        raise invalid("input has texts and token ids, expected one of them", "input")
+    most = request.front.settings.max_texts
+    await request.work(lambda: _add_inputs(message, asked.input, most))
     request.field_names = {
         "encodings": asked.name_of("embedding_type"),
         "dimensions": asked.name_of("dimensions"),
@@ -127,13 +141,26 @@ async def embed(request: Request) -> Reply:
         hint = FOREIGN_IDS if ", expected 0 to " in str(error) else ""
         text = str(error).replace("token_ids", "input", 1).replace(*TRUNCATION)
         raise type(error)(f"{text}{hint}", "input") from error
-    is_text = asked.encoding_format == BASE64
-    data = [
-        {"object": "embedding", "index": i, "embedding": written(each, kind, is_base64=is_text)}
-        for i, each in enumerate(answer.results)
-    ]
-    usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
-    return Reply.json({"object": "list", "data": data, "model": answer.model, "usage": usage})
+    form = {"is_base64": asked.encoding_format == BASE64, "is_unit": is_unit}
+
+    def made() -> dict[str, Any]:
+        data = [
+            {"object": "embedding", "index": i, "embedding": written(each, kind, **form)}
+            for i, each in enumerate(answer.results)
+        ]
+        usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
+        return {"object": "list", "data": data, "model": answer.model, "usage": usage}
+
+    return await request.answer(made, num_values_in(answer))
+
+
+def _add_inputs(message: text_pb2.EmbedRequest, raw: msgspec.Raw, most: int) -> None:
+    """Add the texts, or token ids, that a field has. Raises `HttpError`."""
+    inputs = prompts_of(raw, "input", most)
+    message.texts.extend(each for each in inputs if isinstance(each, str))
+    message.token_ids.extend(TokenIds(ids=each) for each in inputs if not isinstance(each, str))
+    if message.texts and message.token_ids:
+        raise invalid("input has texts and token ids, expected one of them", "input")
 
 
 async def _length(request: Request, model: str, asked: EmbeddingRequest) -> int | None:

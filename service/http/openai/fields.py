@@ -17,6 +17,7 @@ from service.http.status import invalid
 T = TypeVar("T")
 Prompt: TypeAlias = str | list[int]  # text, or token ids
 MAX_ID = 2**32 - 1
+AT_ONCE = 8  # works that begin in one turn of the event loop
 _NUMBERED = re.compile(r"text (\d+) ")
 # What a tokenizer says of a text that is too long, and what the body's field for it is.
 TRUNCATION = "ask for truncation", "set truncate_prompt_tokens to -1"
@@ -86,7 +87,8 @@ def is_cut(truncate_prompt_tokens: int | None, max_tokens: int | None = None) ->
 
 def check_count(count: int, name: str, most: int) -> None:
     if not 1 <= count <= most:
-        raise invalid(f"{name} has {count} elements, expected 1 to {most}", name)
+        setting = " (--max-texts)" if count else ""
+        raise invalid(f"{name} has {count} elements, expected 1 to {most}{setting}", name)
 
 
 def sampling_params_of(named: dict[str, Any]) -> pb.SamplingParams:
@@ -104,10 +106,16 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of works that run at the same time; the first error ends all of them."""
     if len(works) == 1:
         return [await works[0]]
+    tasks = []
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in works]
+            for place, work in enumerate(works):
+                tasks.append(group.create_task(work))
+                if place % AT_ONCE == AT_ONCE - 1:  # others have the event loop in between
+                    await asyncio.sleep(0)
     except BaseExceptionGroup as several:
+        for work in works[len(tasks) :]:
+            work.close()
         raise several.exceptions[0] from None
     return [task.result() for task in tasks]
 

@@ -3,31 +3,51 @@
 A token may be a part of a character. It is then spelled by its bytes, as OpenAI does.
 """
 
-import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from attendant.v1 import generation_pb2 as pb
 
+from service.http.token_parts import Part, TokenParts
+
 LOWEST = -9999.0  # JSON has no infinity
+
+
+class OutputTokens:
+    """The tokens of one output, in order, as soon as their part of its text is certain.
+
+    Those that a stop text cut off, with all of their text, are left out, as OpenAI does.
+    """
+
+    def __init__(self, offset: int = 0) -> None:
+        self._parts: TokenParts[pb.TokenLogprob] = TokenParts(offset)
+
+    def read(self, output: pb.GeneratedText | pb.GenerateChunk) -> list[Part[pb.TokenLogprob]]:
+        """Those of a whole output, or of the next part of one that is streamed."""
+        is_end = bool(output.finish_reason)
+        parts = self._parts.read(_with_bytes(output.logprobs), output.text, is_end=is_end)
+        if is_end and output.stop_reason and not output.HasField("stop_token_id"):
+            while parts and not parts[-1].text:
+                parts.pop()
+        return parts
 
 
 class TokenTexts:
     """Writes the tokens of one output, in order; a stream writes them piece by piece."""
 
-    def __init__(self, *, as_ids: bool) -> None:
-        self._offset = 0  # characters before the next token
-        self._as_ids = as_ids
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    def __init__(self, *, as_ids: bool, echoed: str = "") -> None:
+        """An output that stands behind a text that is `echoed`."""
+        self._as_ids, self._echoed = as_ids, echoed
+        self._output = OutputTokens(len(echoed))
 
     def written(
         self,
-        found: Iterable[pb.TokenLogprob],
+        output: pb.GeneratedText | pb.GenerateChunk,
         *,
         prompt: Sequence[pb.TokenLogprob] = (),
         num_top: int = 0,
     ) -> dict[str, Any]:
-        """The object of these tokens, which follow those before.
+        """The object of the tokens that are certain with this output, or with this part of it.
 
         Those of a prompt come first, each with its `num_top` likeliest; nothing precedes the first
         of them, so it has no probability.
@@ -35,41 +55,48 @@ class TokenTexts:
         written: dict[str, list[Any]] = {
             name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
         }
-        for place, token in enumerate(prompt):
+        before: TokenParts[pb.TokenLogprob] = TokenParts()
+        for place, part in enumerate(before.read(_with_bytes(prompt), self._echoed, is_end=True)):
             if place:
-                self._write(written, token, token.top[:num_top])
+                self._write(written, part, part.token.top[:num_top])
             else:
-                self._append(written, token, None, None)
-        for token in found:
-            self._write(written, token, token.top)
+                self._append(written, part, None, None)
+        for part in self._output.read(output):
+            self._write(written, part, part.token.top)
         return written
 
     def _write(
         self,
         written: dict[str, list[Any]],
-        token: pb.TokenLogprob,
+        part: Part[pb.TokenLogprob],
         likeliest: Iterable[pb.TokenLogprob],
     ) -> None:
         # Clients compare a token's number with the largest of its `top`, so they must be the same.
+        token, text = part.token, self._text_in(part)
         logprob = max(token.logprob, LOWEST)
         top: dict[str, float] = {}
         for each in likeliest:  # best first: of tokens with the same text the likeliest counts
-            top.setdefault(self._text(each), max(each.logprob, LOWEST))
-        top.setdefault(self._text(token), logprob)
-        self._append(written, token, logprob, top)
+            spelled = text if each.id == token.id else self._text(each)
+            top.setdefault(spelled, max(each.logprob, LOWEST))
+        top.setdefault(text, logprob)
+        self._append(written, part, logprob, top)
 
     def _append(
         self,
         written: dict[str, list[Any]],
-        token: pb.TokenLogprob,
+        part: Part[pb.TokenLogprob],
         logprob: float | None,
         top: dict[str, float] | None,
     ) -> None:
-        written["tokens"].append(self._text(token))
+        written["tokens"].append(self._text_in(part))
         written["token_logprobs"].append(logprob)
         written["top_logprobs"].append(top)
-        written["text_offset"].append(self._offset)
-        self._offset += len(self._decoder.decode(token.token))
+        written["text_offset"].append(part.offset)
+
+    def _text_in(self, part: Part[pb.TokenLogprob]) -> str:
+        """The token as its text has it: the first one's space may not be there."""
+        text = self._text(part.token)
+        return part.text if part.text and text == f" {part.text}" else text
 
     def _text(self, token: pb.TokenLogprob) -> str:
         if self._as_ids:
@@ -78,6 +105,12 @@ class TokenTexts:
             return token.token.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.token)
+
+
+def _with_bytes(
+    tokens: Iterable[pb.TokenLogprob],
+) -> Iterator[tuple[pb.TokenLogprob, bytes]]:
+    return ((token, token.token) for token in tokens)
 
 
 def by_id(prompt: Iterable[pb.TokenLogprob], num_top: int) -> list[dict[str, Any] | None]:

@@ -5,15 +5,21 @@ that would change the form and is not known is refused by name: none is ignored.
 """
 
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.contract.grammar import VLLM_NAMES, Grammar, take_grammar
+from service.contract.grammar import VLLM_NAMES, Grammar, schemas_of, take_grammar
+from service.contract.schema_forms import unenforced_formats
 from service.errors import InvalidArgument
 from service.http.peer_fields import unsupported
-from service.http.status import invalid
+from service.http.status import Headers, invalid
 
+WITH_SCHEMAS = ("json_schema", "lark")
+UNENFORCED = b"x-attendant-not-enforced"
+MAX_NAMES, MAX_NAME = 16, 64  # of formats, and characters of each
+PLAIN = "-._~+/:"  # beside letters and digits, what is in a header as it is
 ANY_OBJECT = {"type": "object"}
 FORMS = "expected text, json_object or json_schema"
 # Other servers' names of fields: what vLLM's `structured_outputs` calls them.
@@ -101,6 +107,19 @@ class FormFields(msgspec.Struct, kw_only=True):
             raise unsupported(
                 name, "it is in GBNF, expected llguidance's Lark, or a JSON schema or expression"
             )
+
+
+def unenforced(params: pb.SamplingParams) -> Headers:
+    """The header that names the formats of texts to which an output's form does not hold it."""
+    grammar = next(
+        (Grammar(kind, getattr(params, kind)) for kind in WITH_SCHEMAS if getattr(params, kind)),
+        None,
+    )
+    schemas = schemas_of(grammar) if grammar is not None else []
+    names = dict.fromkeys(name for _, schema in schemas for name in unenforced_formats(schema))
+    plain = [quote(name[:MAX_NAME], safe=PLAIN) for name in [*names][:MAX_NAMES]]
+    text = ", ".join(f"format={name}" for name in plain)
+    return ((UNENFORCED, text.encode()),) if text else ()
 
 
 def message_fields(grammar: Grammar | None) -> dict[str, Any]:

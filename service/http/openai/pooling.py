@@ -13,7 +13,7 @@ from attendant.v1 import text_pb2
 
 from service.api.packed import values_of
 from service.http.numbers import Whole
-from service.http.openai.embedding_fields import named_kinds, whole_in
+from service.http.openai.embedding_fields import named_kinds, num_values_in, whole_in
 from service.http.openai.embeddings import EMBED
 from service.http.openai.fields import is_cut, named_texts, texts_of
 from service.http.openai.models import find_model, name_of
@@ -66,9 +66,10 @@ async def embed_sparse(request: Request) -> Reply:
     asked = await request.json(SparseRequest)
     if asked.truncation_direction not in (None, "right", "Right"):
         raise unsupported("truncation_direction", "a text that is cut loses its end")
+    most = request.front.settings.max_texts
     message = text_pb2.EmbedRequest(
         model=await name_of(request, asked.model),
-        texts=texts_of(asked.inputs, "inputs", request.front.settings.max_texts),
+        texts=await request.work(lambda: texts_of(asked.inputs, "inputs", most)),
         truncate=bool(asked.truncate),
         prompt_name=asked.prompt_name or "",
         kinds=[text_pb2.EMBEDDING_KIND_SPARSE],
@@ -76,7 +77,9 @@ async def embed_sparse(request: Request) -> Reply:
     )
     with named_kinds(), named_texts("inputs[{}]".format, "set truncate to true"):
         answer = await request.ask(EMBED, message)
-    return Reply.json([_pairs(result.sparse) for result in answer.results])
+    return await request.answer(
+        lambda: [_pairs(result.sparse) for result in answer.results], num_values_in(answer)
+    )
 
 
 def _pairs(sparse: text_pb2.SparseVector) -> list[Values]:
@@ -91,22 +94,25 @@ async def pool(request: Request) -> Reply:
     name = await name_of(request, asked.model)
     model = await find_model(request, name)
     task = asked.task or ("token_embed" if "token_vectors" in model.embedding_kinds else "embed")
+    most = request.front.settings.max_texts
     message = text_pb2.EmbedRequest(
         model=name,
-        texts=texts_of(asked.input, "input", request.front.settings.max_texts),
+        texts=await request.work(lambda: texts_of(asked.input, "input", most)),
         truncate=is_cut(asked.truncate_prompt_tokens, model.max_tokens),
         kinds=[f"EMBEDDING_KIND_{KINDS[task].upper()}"],
     )
     with named_kinds(), named_texts("input[{}]".format):
         answer = await request.ask(EMBED, message)
-    data = [
-        {"index": index, "object": "pooling", "data": _values(result)}
-        for index, result in enumerate(answer.results)
-    ]
-    head = {"id": f"pool-{uuid4().hex}", "object": "list", "created": int(time.time())}
-    return Reply.json(
-        {**head, "model": answer.model, "data": data, "usage": usage_of(answer.num_tokens)}
-    )
+
+    def made() -> Values:
+        data = [
+            {"index": index, "object": "pooling", "data": _values(result)}
+            for index, result in enumerate(answer.results)
+        ]
+        head = {"id": f"pool-{uuid4().hex}", "object": "list", "created": int(time.time())}
+        return {**head, "model": answer.model, "data": data, "usage": usage_of(answer.num_tokens)}
+
+    return await request.answer(made, num_values_in(answer))
 
 
 def _values(result: text_pb2.Embedding) -> list[float] | list[list[float]]:

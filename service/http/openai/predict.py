@@ -45,7 +45,7 @@ async def predict(request: Request) -> Reply:
     asked = await request.json(PredictRequest)
     if (asked.truncation_direction or "right").lower() != "right":
         raise unsupported("truncation_direction", "a text that is cut loses its end")
-    inputs, is_one = _inputs_of(asked.inputs)
+    inputs, is_one = await request.work(lambda: _inputs_of(asked.inputs))
     check_count(len(inputs), "inputs", request.front.settings.max_texts)
     has_pairs = any(len(each) > 1 for each in inputs)
     if has_pairs and not all(len(each) > 1 for each in inputs):

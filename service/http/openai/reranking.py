@@ -130,7 +130,8 @@ def reranking_routes() -> tuple[Route, ...]:
 
 async def rerank(request: Request) -> Reply:
     asked = await request.json(RerankRequest)
-    ranking = _ranking_of(asked, request.front.settings.max_texts)
+    most = request.front.settings.max_texts
+    ranking = await request.work(lambda: _ranking_of(asked, most))
     ranked = await _ranked(request, asked.model, ranking)
     texts = [{"text": text} for text in ranking.documents]
     if asked.texts is not None:

@@ -84,7 +84,9 @@ async def score(request: Request) -> Reply:
     asked = await request.json(ScoreRequest)
     most = request.front.settings.max_texts
     names = _names_of(asked)
-    firsts, seconds = (texts_of(asked.of(name), name, most) for name in names)
+    firsts, seconds = await request.work(
+        lambda: [texts_of(asked.of(name), name, most) for name in names]
+    )
     if len(firsts) not in (1, len(seconds)):
         raise invalid(
             f"{names[0]} has {len(firsts)} texts, expected 1 or as many as {names[1]}, "
@@ -123,7 +125,8 @@ def _names_of(asked: ScoreRequest) -> tuple[str, str]:
 
 async def classify(request: Request) -> Reply:
     asked = await request.json(ClassifyRequest)
-    texts = texts_of(asked.input, "input", request.front.settings.max_texts)
+    most = request.front.settings.max_texts
+    texts = await request.work(lambda: texts_of(asked.input, "input", most))
     name = await name_of(request, asked.model)
     is_raw = asked.use_activation is False
     message = text_pb2.ClassifyRequest(

@@ -85,7 +85,7 @@ def token_routes() -> tuple[Route, ...]:
 
 async def tokenize(request: Request) -> Reply:
     asked = await request.json(TokenizeRequest)
-    conversation = asked.conversation
+    conversation = await request.work(lambda: asked.conversation)
     if conversation is None and asked.prompt is None:
         raise invalid("prompt is missing", "prompt")
     name = await name_of(request, asked.model)
@@ -98,25 +98,33 @@ async def tokenize(request: Request) -> Reply:
         conversation=conversation,
     )
     (found,) = (await request.ask(TOKENIZE, message)).results
-    answer: dict[str, Any] = {
-        "count": found.num_tokens,
-        "max_model_len": (await find_model(request, name)).max_tokens,
-        "tokens": [token.id for token in found.tokens],
-    }
-    if asked.return_token_strs:
-        answer["token_strs"] = [token.piece for token in found.tokens]
-    return Reply.json(answer)
+    max_tokens = (await find_model(request, name)).max_tokens
+
+    def answer() -> dict[str, Any]:
+        values: dict[str, Any] = {
+            "count": found.num_tokens,
+            "max_model_len": max_tokens,
+            "tokens": [token.id for token in found.tokens],
+        }
+        if asked.return_token_strs:
+            values["token_strs"] = [token.piece for token in found.tokens]
+        return values
+
+    return await request.answer(answer, found.num_tokens)
 
 
 async def detokenize(request: Request) -> Reply:
     asked = await request.json(DetokenizeRequest)
     request.field_names = {"token_ids": "tokens"}
-    odd = [token_id for token_id in asked.tokens if not 0 <= token_id <= MAX_ID]
-    if odd:
-        raise invalid(f"tokens has {odd[0]}, expected 0 to {MAX_ID}", "tokens")
-    message = text_pb2.DetokenizeRequest(
-        model=await name_of(request, asked.model), token_ids=asked.tokens
-    )
+    name = await name_of(request, asked.model)
+
+    def read() -> text_pb2.DetokenizeRequest:
+        odd = [token_id for token_id in asked.tokens if not 0 <= token_id <= MAX_ID]
+        if odd:
+            raise invalid(f"tokens has {odd[0]}, expected 0 to {MAX_ID}", "tokens")
+        return text_pb2.DetokenizeRequest(model=name, token_ids=asked.tokens)
+
+    message = await request.work(read)
     return Reply.json({"prompt": (await request.ask(DETOKENIZE, message)).text})
 
 

@@ -42,7 +42,8 @@ DEFAULT_AGGREGATION = "first"
 class Entity:
     """Characters [start, end) of a text; `score` is the mean over its words.
 
-    A word's is the probability that it is of the label, whether it begins an entity or goes on.
+    A word's is the probability of its likeliest tag, such as `I-person`, as in transformers'
+    pipeline: that of `B-person` is not added to it.
     """
 
     label: str
@@ -112,9 +113,7 @@ def labelled_words(of_words: np.ndarray, labels: Sequence[str], words: Words) ->
 def entities_of(of_words: np.ndarray, labels: Sequence[str], words: Words) -> list[Entity]:
     """The entities of a text, in their order, from float [words, labels]."""
     types = [type_of(label) for label in labels]
-    is_of_type = np.array([[one == other for other in types] for one in types], np.float32)
     best = of_words.argmax(axis=1).tolist()
-    scores = of_words @ is_of_type
     entities: list[Entity] = []
     members: list[float] = []
     for place, (label, (start, end)) in enumerate(zip(best, words.spans, strict=True)):
@@ -123,7 +122,7 @@ def entities_of(of_words: np.ndarray, labels: Sequence[str], words: Words) -> li
             continue
         is_begun = bool(members) and entities[-1].label == types[label]
         goes_on = is_begun and not labels[label].startswith("B-")
-        members = [*(members if goes_on else []), float(scores[place, label])]
+        members = [*(members if goes_on else []), float(of_words[place, label])]
         first = entities.pop().start if goes_on else start
         entities.append(Entity(types[label], first, end, sum(members) / len(members)))
     return entities

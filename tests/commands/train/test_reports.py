@@ -1,17 +1,18 @@
 """Figures, the confusion matrix, and the three ways they are shown."""
 
 import json
+from pathlib import Path
 
 import torch
 from rich.console import Console
 
-from commands.train.reports import confusion_table, reports_of
+from commands.train.reports import confusion_table, reports_of, wrong_rows
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.batches import TokenizedDataset
-from models.data.datasets import Dataset, Splits
+from models.data.datasets import Dataset, Example, Splits, read_dataset
 from models.networks.heads import SequenceClassifier
 from models.recipes.finetune import finetune
-from models.training.evaluation import Evaluation, evaluate, predict_logits
+from models.training.evaluation import Evaluation, Prediction, evaluate, predict_logits
 from models.training.settings import TrainingSettings
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -56,7 +57,51 @@ def test_the_table_has_a_row_per_true_label() -> None:
         console.print(table)
     lines = capture.get().splitlines()
     assert "test: 100 rows, accuracy 90.00%" in " ".join(lines)
-    assert any(line.split()[1:6:2] == ["ham", "50", "3"] for line in lines if "ham" in line)
+    assert any(line.split()[1:8:2] == ["ham", "50", "3", "0.9434"] for line in lines)
+    assert any(line.split()[1:6:2] == ["precision", "0.8772", "0.9302"] for line in lines)
+
+
+def test_a_label_without_rows_or_predictions_has_no_figure() -> None:
+    """Instead of a zero that reads like a measurement."""
+    evaluation = Evaluation(
+        0.1, 0.9, 0.8, ("ham", "joke", "spam"), ((5, 0, 1), (0, 0, 0), (2, 0, 3))
+    )
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(confusion_table(evaluation, "test"))
+    joke = next(
+        line for line in capture.get().splitlines() if " joke " in line and "no rows" in line
+    )
+    assert joke.split()[1:8:2] == ["joke", "0", "0", "0"]
+    assert "none" in next(line for line in capture.get().splitlines() if "precision" in line)
+    assert evaluation.to_dict()["by_label"]["ham"] == {
+        "precision": 5 / 7,
+        "recall": 5 / 6,
+        "rows": 6,
+    }
+
+
+def test_wrong_rows_are_a_file_that_training_reads(tmp_path: Path) -> None:
+    """The surest mistake first; commas, quotes, line breaks and second texts survive."""
+    rows = Dataset(
+        "a.csv",
+        (
+            Example(2, "ham", 'a "quoted", text', "one"),
+            Example(3, "spam", "two\nlines", "two"),
+            Example(4, "spam", "right", "three"),
+        ),
+    )
+    predictions = (Prediction("spam", 0.6), Prediction("ham", 0.9), Prediction("spam", 0.8))
+    evaluation = Evaluation(0.1, 0.3, 0.3, ("ham", "spam"), ((0, 1), (1, 1)), predictions)
+    (tmp_path / "wrong.csv").write_bytes(wrong_rows(evaluation, rows))
+    read = read_dataset(tmp_path / "wrong.csv").examples
+    assert [(each.label, each.text, each.text_pair) for each in read] == [
+        ("spam", "two\nlines", "two"),
+        ("ham", 'a "quoted", text', "one"),
+    ]
+    assert (tmp_path / "wrong.csv").read_text().splitlines()[0] == (
+        "line,label,predicted,probability,text,text_pair"
+    )
 
 
 def test_reports_are_json_and_pictures(
@@ -65,7 +110,7 @@ def test_reports_are_json_and_pictures(
     settings = TrainingSettings(epochs=2, batch_size=8)
     finetuned = finetune(embedder_checkpoint, splits, settings)
     reports = reports_of(finetuned, "tiny", splits, settings)
-    assert reports.keys() == {"training.json", "confusion.png", "loss.png"}
+    assert reports.keys() == {"training.json", "confusion.png", "wrong.csv", "loss.png"}
     assert reports["confusion.png"].startswith(PNG)
     assert reports["loss.png"].startswith(PNG)
     values = json.loads(reports["training.json"])

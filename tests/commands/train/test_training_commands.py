@@ -41,6 +41,7 @@ def test_training_writes_a_checkpoint_and_its_reports(
         "tokenizer.json",
         "training.json",
         "confusion.png",
+        "wrong.csv",
         "loss.png",
     }
     assert load_checkpoint(output).labels == ("ham", "spam")
@@ -116,6 +117,23 @@ def test_what_is_odd_about_the_data_is_said_and_training_goes_on(
     assert result.output.count("more than one label") == 1
 
 
+def test_columns_of_other_names_are_named_by_flags(
+    run: Run, data: Path, base: Path, tmp_path: Path
+) -> None:
+    """A task whose files have no columns refuses the flags."""
+    rows = [line.split("\t", 1) for line in data.read_text().splitlines()]
+    table = tmp_path / "mails.csv"
+    table.write_text("Class,Body\n" + "".join(f'{label},"{text}"\n' for label, text in rows))
+    names = ("--label-column", "Class", "--text-column", "Body")
+    result = run("train", table, "--from", base, "--output", tmp_path / "a", *names, *SMALL_RUN)
+    assert result.exit_code == 0, result.output
+    assert load_checkpoint(tmp_path / "a").labels == ("ham", "spam")
+    tags = (*names, "--task", "token-classification")
+    result = run("train", table, "--from", base, "--output", tmp_path / "b", *tags, *SMALL_RUN)
+    assert result.exit_code == 2
+    assert "mails.csv has no columns with names" in result.output
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
@@ -162,7 +180,7 @@ def test_every_option_has_help_a_default_and_a_variable(run: Run, command: str) 
     found = get_command(app).get_command(None, command)  # type: ignore[attr-defined]
     assert found is not None
     options = [option for option in found.params if option.param_type_name == "option"]
-    assert len(options) == {"train": 22, "import": 11}[command]
+    assert len(options) == {"train": 26, "import": 11}[command]
     shown = run(command, "--help").output
     for option in options:
         assert option.help

@@ -139,6 +139,27 @@ def test_a_decoder_that_looks_both_ways_has_a_window_to_both_sides(tmp_path: Pat
         np.testing.assert_allclose(ours, mean / mean.norm(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "gpt2"])
+def test_a_decoder_that_is_not_causal_sees_what_follows(kind: str, tmp_path: Path) -> None:
+    """As gte-Qwen2 and voyage-4-nano: a window of 5 is one of 5 back and 5 ahead."""
+    folder = tmp_path / "theirs"
+    changes = {"attn_implementation": "eager"} if kind == "gemma2" else {}
+    network = write(folder, kind, transformers.AutoModel, is_causal=False, **changes)
+    with pytest.raises(CheckpointError, match=r"is_causal false is for.*modules\.json"):
+        load_checkpoint(folder)
+    declare_embedder(folder, "pooling_mode_mean_tokens")
+    for row, ours in zip(ROWS, by_ours(folder, tmp_path), strict=True):
+        mean = by_theirs(network, row).last_hidden_state[0].mean(dim=0)
+        np.testing.assert_allclose(ours, mean / mean.norm(), rtol=0, atol=1e-5)
+
+
+def test_a_gpt2_that_is_not_causal_is_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path, "gpt2", transformers.AutoModel, is_causal=False)
+    declare_embedder(tmp_path, "pooling_mode_mean_tokens")
+    with pytest.raises(CheckpointError, match="is_causal is False, but only True is supported"):
+        load_checkpoint(tmp_path)
+
+
 @pytest.mark.parametrize("begins", [True, False])
 def test_texts_end_where_the_configuration_of_the_tokenizer_says_so(
     begins: bool, tmp_path: Path

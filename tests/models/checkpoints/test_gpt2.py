@@ -160,7 +160,7 @@ def test_an_untied_output_layer_with_equal_weights_loads(save: Save) -> None:
         ("scale_attn_weights", False, "scale_attn_weights is False, but only True"),
         ("scale_attn_by_inverse_layer_idx", True, "layer_idx is True, but only False"),
         ("add_cross_attention", True, "add_cross_attention is True, but only False"),
-        ("architectures", ["GPT2DoubleHeadsModel"], "ForSequenceClassification: export it to ONNX"),
+        ("architectures", ["GPT2DoubleHeadsModel"], "which is not known for the model_type 'gpt2'"),
         ("activation_function", "mish", "activation_function is 'mish', but must be one of gelu"),
         ("eos_token_id", None, "eos_token_id is None, but must be one token id"),
         ("eos_token_id", 40, "eos_token_id is 40, but must be from 0 to 39"),

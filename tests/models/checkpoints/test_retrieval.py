@@ -156,7 +156,10 @@ def test_pooling_that_is_not_known_and_other_modules_are_refused_by_name(tmp_pat
     (tmp_path / "modules.json").write_text(text.replace("MLMTransformer", "Router"))
     with pytest.raises(CheckpointError, match="Router, SpladePooling"):
         load_checkpoint(tmp_path)
-    modules = [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": "1_Pooling"}]
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+    ]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(CLS))

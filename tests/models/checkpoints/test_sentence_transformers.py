@@ -13,7 +13,10 @@ from models.errors import CheckpointError
 def declare(folder: Path, steps: list[str], pooling: dict[str, object]) -> None:
     """Write modules.json and the configuration of the pooling, beside no weights at all."""
     places = {"Transformer": "", "Pooling": "1_Pooling"}
-    modules = [{"type": f"a.b.{step}", "path": places.get(step, f"2_{step}")} for step in steps]
+    modules = [
+        {"type": f"sentence_transformers.b.{step}", "path": places.get(step, f"2_{step}")}
+        for step in steps
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
@@ -25,7 +28,10 @@ def test_a_folder_without_modules_is_a_plain_encoder_to_be_pooled_by_mean(tmp_pa
 
 
 def test_the_encoder_may_be_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    modules = [{"type": "Transformer", "path": "0_Transformer"}, {"type": "Pooling", "path": "1_P"}]
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_P"},
+    ]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "1_P").mkdir()
     (tmp_path / "1_P" / "config.json").write_text('{"pooling_mode_cls_token": true}')

@@ -18,6 +18,7 @@ from tests.fakes.foreign_texts import vocabulary
 
 BERT, ROBERTA, DISTILBERT, CAMEMBERT = TEXT_SETTINGS[:4]
 POSITIONS = 64
+TRANSFORMER = "sentence_transformers.models.Transformer"
 CASED, OWN = {"do_lower_case": False}, {"max_seq_length": 16, "do_lower_case": True}
 LIMITED = {"model_max_length": 32}
 
@@ -30,7 +31,7 @@ def write(folder: Path, files: dict[str, Any], settings: dict[str, Any], listed:
     for name, values in files.items():
         (folder / name).write_text(json.dumps(values))
     if listed:
-        (folder / "modules.json").write_text('[{"type": "Transformer", "path": ""}]')
+        (folder / "modules.json").write_text('[{"type": TRANSFORMER, "path": ""}]')
     return folder
 
 
@@ -88,7 +89,7 @@ def test_the_settings_of_an_encoder_in_a_folder_of_its_own_are_read(tmp_path: Pa
     folder = tmp_path / "0_Transformer"
     folder.mkdir()
     write(folder, {ROBERTA: OWN}, {}, listed=False)
-    modules = [{"type": "Transformer", "path": "0_Transformer"}]
+    modules = [{"type": TRANSFORMER, "path": "0_Transformer"}]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     assert SettingsOfTexts.read(folder) == SettingsOfTexts(16, is_lowered=True)
 
@@ -127,7 +128,7 @@ def test_a_prompt_of_what_is_no_embedder_is_refused_by_name(tmp_path: Path) -> N
 
 def test_two_modules_of_one_name_are_refused(tmp_path: Path) -> None:
     """There the later step takes the place of the earlier."""
-    steps = [{"name": "0", "path": "", "type": "Transformer"} for _ in range(2)]
+    steps = [{"name": "0", "path": "", "type": TRANSFORMER} for _ in range(2)]
     (tmp_path / "modules.json").write_text(json.dumps(steps))
     with pytest.raises(CheckpointError, match="name is '0', but must be another for each module"):
         EmbedderFolder.read(tmp_path)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from commands.remarks import showing_remarks
 from models.data.batches import tokenize
-from models.data.datasets import Dataset, Example, Splits, read_dataset, split
+from models.data.datasets import Columns, Dataset, Example, Splits, read_dataset, split
 from models.errors import DatasetError
 from models.remarks import DataWarning, remark
 
@@ -217,3 +217,39 @@ def test_a_held_out_label_that_was_never_trained_is_refused_by_line() -> None:
         Splits(numbered(ham=2, spam=2), numbered(ham=1, joke=1))
     with pytest.raises(DatasetError, match="has only the label ham, 2 are needed"):
         Splits(numbered(ham=2), numbered(ham=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "Body\tClass\tid\nfree cash\tspam\t7\n"),
+        ("a.csv", 'id,Class,Body\n7,spam,"free cash"\n'),
+        ("a.jsonl", '{"id": 7, "Class": "spam", "Body": "free cash"}\n'),
+    ],
+)
+def test_columns_of_any_name_are_read_where_they_are_named(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    (row,) = read_dataset(path, Columns("Class", "Body")).examples
+    assert (row.label, row.text) == ("spam", "free cash")
+    with pytest.raises(DatasetError, match=r":1: expected .* Class and Text.*--text-column"):
+        read_dataset(path, Columns("Class", "Text"))
+
+
+def test_a_second_text_that_was_named_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label,premise,claim\nyes,it rains,it is wet\n")
+    columns = Columns("label", "premise", "claim")
+    assert read_dataset(tmp_path / "a.csv", columns).examples[0].text_pair == "it is wet"
+    with pytest.raises(DatasetError, match="label and premise and reason"):
+        read_dataset(tmp_path / "a.csv", Columns("label", "premise", "reason"))
+
+
+@pytest.mark.parametrize("other", ["Spam", "SPAM ", "\uff53\uff50\uff41\uff4d", " spam"])
+def test_labels_that_look_alike_are_said(tmp_path: Path, other: str) -> None:
+    """By case, a space, or letters of another width: each is a class of its own."""
+    content = "label,text\nspam,a\n" + f'"{other}",b\nham,c\n'
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8")
+    with pytest.warns(DataWarning, match="differ in case, spaces or the form of a letter"):
+        assert len(read_dataset(tmp_path / "a.csv").labels()) == 3

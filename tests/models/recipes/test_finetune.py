@@ -12,7 +12,8 @@ from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_chec
 from models.data.datasets import Dataset, Example, Splits
 from models.errors import SettingError
 from models.networks.heads import SequenceClassifier
-from models.recipes.finetune import Finetuned, finetune
+from models.recipes.finetune import Finetuned, finetune, finetune_by
+from models.recipes.pair_scoring import PAIR_SCORING
 from models.training.evaluation import Evaluation
 from models.training.settings import TrainingSettings
 from models.training.state import Measurement
@@ -157,3 +158,46 @@ def test_more_tokens_than_the_checkpoint_takes_are_refused(
 ) -> None:
     with pytest.raises(SettingError, match="max_tokens is 13, but must be at most 12"):
         finetune(embedder_checkpoint, splits, replace(SETTINGS, max_tokens=13))
+
+
+def rare(count: int) -> Dataset:
+    """Of 64 texts `count` are of the label spam, which their first word decides."""
+    rows = [
+        Example(line, "spam", "free lunch now")
+        if line <= count
+        else Example(line, "ham", "win now")
+        for line in range(1, 65)
+    ]
+    return Dataset("rare.tsv", tuple(rows))
+
+
+def test_balanced_weights_count_each_label_the_same(embedder_checkpoint: Checkpoint) -> None:
+    """The loss of a rare label's row counts 31 times: 64 / (2 * 2) against 64 / (2 * 62)."""
+    splits = Splits(rare(2), rare(2))
+    one_step = replace(SETTINGS, epochs=1, batch_size=64, learning_rate=1e-2, warmup_fraction=0.0)
+    recall = {
+        weights: finetune(
+            embedder_checkpoint, splits, replace(one_step, epochs=6, class_weights=weights)
+        )
+        .evaluation.by_label["spam"]
+        .recall
+        for weights in ("none", "balanced")
+    }
+    assert recall == {"none": 0.0, "balanced": 1.0}
+
+
+def test_weights_of_labels_are_for_classifiers_of_texts(
+    embedder_checkpoint: Checkpoint, splits: Splits[Dataset]
+) -> None:
+    with pytest.raises(SettingError, match="none: the task is pair-scoring"):
+        finetune_by(PAIR_SCORING, embedder_checkpoint, splits, weighted())  # type: ignore[misc]
+
+
+def test_settings_without_weights_are_those_of_older_runs() -> None:
+    """A run that was interrupted before there were weights goes on."""
+    assert "class_weights" not in SETTINGS.to_dict()
+    assert weighted().to_dict()["class_weights"] == "balanced"
+
+
+def weighted() -> TrainingSettings:
+    return replace(SETTINGS, class_weights="balanced")

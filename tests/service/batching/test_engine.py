@@ -506,7 +506,7 @@ async def test_under_stress_every_caller_gets_its_own_rows_and_only_those(seed: 
                 end = type(error).__name__
                 expected = {
                     "leave": {"CancelledError"},
-                    "expire": {"DeadlineExceeded", "TooLate", "WaitTooLong"},
+                    "expire": {"DeadlineExceeded", "TooLate", "TooEarly"},
                     "hurry": {"TimedOut"},
                     "fail": {"ModelFailed"},
                 }

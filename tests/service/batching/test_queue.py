@@ -188,7 +188,7 @@ def test_a_request_that_no_empty_queue_could_hold_is_wrong_not_early() -> None:
     """Told to come later, it would come for ever: 200 tokens, of which 100 may wait."""
     queue = queue_of([], max_waiting_tokens=100)
     with pytest.raises(
-        InvalidArgument, match=r"200 tokens, the queue takes at most .* rows and 100 tokens"
+        InvalidArgument, match=r"200 tokens, the queue takes at most .* and 100 tokens"
     ):
         queue.put(make(*[50] * 4))
     queue.put(make(50, 50))
@@ -197,11 +197,16 @@ def test_a_request_that_no_empty_queue_could_hold_is_wrong_not_early() -> None:
 
 
 def test_an_estimate_alone_is_never_refused_by_an_empty_queue() -> None:
-    """Expected: 200 tokens of 100, and 20 rows of 10. With one token waiting both are refused."""
+    """Expected: 200 tokens of 100, and 20 rows of 10: such come in parts of half the queue.
+
+    With more than that waiting both are refused.
+    """
     queue = queue_of([], max_waiting_tokens=100, max_waiting_rows=10)
     queue.check_room(0.0, size=Size(1, 200))
     queue.check_room(0.0, size=Size(20, 1))
-    queue.put(make(1))
+    queue.put(make(9, num_rows=5))
+    queue.check_room(0.0, size=Size(20, 200))
+    queue.put(make(6))
     for size in (Size(1, 200), Size(20, 1)):
         with pytest.raises(Overloaded, match=r"^Exceeds maximum queue size$"):
             queue.check_room(0.0, size=size)

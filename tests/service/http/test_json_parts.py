@@ -53,6 +53,23 @@ def test_parts_are_those_of_the_decoded_value(
         assert bound.depth >= parts.depth
 
 
+@pytest.mark.parametrize("piece_bytes", [1, 3, 16, 100, 2**18])
+def test_a_text_of_more_bytes_than_allowed_is_refused(
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+) -> None:
+    """Wherever it stands, and however the body is cut; files may be as long as they are."""
+    monkeypatch.setattr(json_parts, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(json_parts, "_COUNTED_AT_ONCE_BYTES", 0)
+    most = 60
+    for before, behind in ((b"[", b"]"), (b'["a", {"b": ', b', "c": "d"}]'), (b'["\\"", ', b"]")):
+        fitting = before + b'"' + b"a" * (most - 1) + b'"' + behind
+        check_json(fitting, 100, 9, most)
+        long = fitting.replace(b'aa"', b'aaa"')
+        with pytest.raises(InvalidArgument, match="a text of 61 bytes, the server takes at most"):
+            check_json(long, 100, 9, most)
+        check_json(long, 100, 9)
+
+
 def test_numbers_count_by_their_commas() -> None:
     assert counted(b"[" + b"1," * 399 + b"1]", NO_BOUND).count == 1 + 399 // NUMBERS_PER_PART
 

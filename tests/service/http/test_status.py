@@ -17,7 +17,8 @@ from service.http.status import (
 )
 
 MADE: dict[type[errors.AttendantError], errors.AttendantError] = {
-    errors.WaitTooLong: errors.WaitTooLong(2.6, 1.1, "wait"),
+    errors.WaitTooLong: errors.WaitTooLong(2.6, 1.1),
+    errors.TooEarly: errors.TooEarly(2.6, 1.1),
     errors.TooLate: errors.TooLate(2.0, 1.0),
 }
 # Of an error: over OpenAI's API its status, type and code; on Triton's paths its status.
@@ -31,6 +32,7 @@ EXPECTED: dict[type[errors.AttendantError], tuple[int, str, str, int]] = {
     errors.Unimplemented: (501, "invalid_request_error", "unsupported", 501),
     errors.Overloaded: (429, "rate_limit_error", "overloaded", 503),
     errors.WaitTooLong: (429, "rate_limit_error", "overloaded", 503),
+    errors.TooEarly: (504, "server_error", "timeout", 504),
     errors.OutOfMemory: (429, "rate_limit_error", "out_of_memory", 500),
     errors.TimedOut: (503, "server_error", "unavailable", 503),
     errors.Unavailable: (503, "server_error", "unavailable", 503),
@@ -66,7 +68,7 @@ def test_each_error_has_its_status_and_body(kind: type[errors.AttendantError]) -
 
 def test_a_client_comes_again_when_the_wait_is_within_its_bound() -> None:
     """1.5 s beyond it: in whole seconds, and in milliseconds."""
-    error = OPENAI.of_domain(errors.WaitTooLong(2.6, 1.1, "wait"))
+    error = OPENAI.of_domain(errors.WaitTooLong(2.6, 1.1))
     assert error.headers == ((b"retry-after", b"2"), (b"retry-after-ms", b"1500"))
     busy = OPENAI.of_domain(errors.Overloaded("full"))
     assert busy.headers == ((b"retry-after", b"1"), (b"retry-after-ms", b"100"))

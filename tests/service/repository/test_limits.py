@@ -129,13 +129,13 @@ def test_measured_costs_come_with_patience_and_a_bound() -> None:
 
 
 def test_the_queue_is_bounded_by_time_unless_the_configuration_bounds_it_itself() -> None:
-    """By default 1 s; a level that says how many may wait, or how long, waits as it says."""
+    """By default 30 s; a level that says how many may wait, or how long, waits as it says."""
     text = """max_batch_size: 8
       dynamic_batching { priority_levels: 3 default_priority_level: 2
         priority_queue_policy { key: 1 value { max_queue_size: 5 } }
         priority_queue_policy { key: 3 value { default_timeout_microseconds: 5000000 } } }"""
     policies = batch_limits(parse_config(text, "m"), Settings()).queue
-    assert [policies.of(level).max_wait_s for level in (1, 2, 3)] == [inf, 1.0, inf]
+    assert [policies.of(level).max_wait_s for level in (1, 2, 3)] == [inf, 30.0, inf]
     unbounded = batch_limits(parse_config(text, "m"), Settings(max_queue_s=0)).queue
     assert unbounded.of(2).max_wait_s == inf
 

@@ -1,14 +1,17 @@
 """Folders of models that change while the server serves, and names and links that are no models."""
 
 import asyncio
+import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from service.contract.files import ModelSource, take_snapshot
-from service.errors import LoadError
-from tests.fakes.scalers import ask, controlled, rows, write
+from service.contract.files import ModelSource, take_snapshot, why_no_model
+from service.errors import AttendantError, LoadError
+from service.repository.repository import CHANGING
+from tests.fakes.scalers import ask, controlled, eventually_rows, rows, write
 from tests.fakes.serving import eventually
 
 
@@ -101,6 +104,135 @@ async def test_polling_loads_what_is_new_or_changed_once_it_keeps_still(reposito
         for _ in range(2):
             await models.poll_once()
         assert await ask(models, "m") == 6
+
+
+NO_MODELS = {
+    "lost+found": (),
+    "notes": ("README.md",),
+    "empty": (),
+    "old": ("v1/model.bin", "01/weights.bin"),
+    ".git": ("config",),
+}
+
+
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+async def test_folders_that_are_no_models_are_passed_over(
+    mode: str, repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Volumes have a `lost+found` that only root may read; the server is ready all the same."""
+    write(repository, "m", 2)
+    for name, files in NO_MODELS.items():
+        (repository / name).mkdir()
+        for file in files:
+            (repository / name / file).parent.mkdir(exist_ok=True)
+            (repository / name / file).write_text("no model")
+    (repository / "lost+found").chmod(0)
+    with caplog.at_level(logging.INFO):
+        async with controlled(repository, mode, load_models="*", repository_poll_s=3_600) as found:
+            models, _ = found
+            if mode == "poll":
+                for _ in range(3):
+                    await models.poll_once()
+            assert await rows(models) == [("m", "1", "READY", "")]
+            assert not models.readiness.obstacle
+            assert not models.failures
+    (repository / "lost+found").chmod(0o700)
+    lines = [each.getMessage() for each in caplog.records if "passed over" in each.msg]
+    assert sorted(line.split("'")[1] for line in lines) == sorted({*NO_MODELS} - {".git"})
+
+
+async def test_a_folder_that_cannot_be_read_is_passed_over(repository: Path) -> None:
+    """Under root every folder can be read: the walk over one fails here as it does for others."""
+    write(repository, "m", 2)
+    (repository / "locked").mkdir()
+    assert "neither config.pbtxt nor a folder of a version" in why_no_model(repository / "locked")
+    assert "cannot be read (No such file" in why_no_model(repository / "gone")
+
+
+@pytest.mark.parametrize(
+    "content", ["config.pbtxt", "manifest.json", "model.onnx", "3/notes.txt", "one/model.onnx"]
+)
+async def test_a_folder_with_part_of_a_model_is_a_model_that_fails(
+    content: str, repository: Path
+) -> None:
+    """It would be a model but for a mistake, which is told instead of passed over."""
+    file = repository / "m" / content
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    async with controlled(repository, "none") as (models, _):
+        assert list(models.failures) == ["m"]
+        assert models.readiness.obstacle
+
+
+async def test_a_served_model_whose_folder_is_emptied_is_served_on(repository: Path) -> None:
+    write(repository, "m", 2)
+    async with controlled(repository, "poll", repository_poll_s=3_600) as (models, _):
+        (repository / "m/1/model.onnx").unlink()
+        (repository / "m/1").rmdir()
+        for _ in range(3):
+            await models.poll_once()
+        assert await ask(models, "m") == 2
+        ((_, _, state, reason),) = await rows(models)
+        assert state == "READY"
+        assert "no version folder to serve" in reason
+
+
+async def test_a_removed_model_leaves_the_index(repository: Path) -> None:
+    write(repository, "m", 2)
+    write(repository, "broken", "broken")
+    async with controlled(repository, "poll", repository_poll_s=3_600) as (models, _):
+        assert [row[0] for row in await rows(models)] == ["broken", "m"]
+        for name in ("m", "broken"):
+            shutil.rmtree(repository / name)
+        await models.poll_once()
+        await eventually_rows(models, [])
+        write(repository, "m", 3)
+        for _ in range(2):
+            await models.poll_once()
+        assert await rows(models) == [("m", "1", "READY", "")]
+
+
+async def test_an_unloaded_model_leaves_the_index_with_its_folder(repository: Path) -> None:
+    write(repository, "m", 2)
+    async with controlled(repository) as (models, _):
+        await models.load("m")
+        shutil.rmtree(repository / "m")
+        assert await rows(models) == [("m", "1", "READY", "")]
+        await models.unload("m")
+        await eventually_rows(models, [])
+
+
+async def test_the_index_says_why_a_changed_model_is_not_loaded(repository: Path) -> None:
+    """While its folder changes, when it cannot be loaded, and no more once it can."""
+    write(repository, "m", 2)
+    async with controlled(repository, "poll", repository_poll_s=3_600) as (models, _):
+        await models.poll_once()
+        write(repository, "m", 33)
+        await models.poll_once()
+        assert await rows(models) == [("m", "1", "READY", CHANGING)]
+        write(repository, "m", "broken")
+        for _ in range(2):
+            await models.poll_once()
+        ((_, _, state, reason),) = await rows(models)
+        assert (state, reason) == ("READY", models.failures["m"])
+        write(repository, "m", 444)
+        for _ in range(2):
+            await models.poll_once()
+        assert await rows(models) == [("m", "1", "READY", "")]
+        assert await ask(models, "m") == 444
+
+
+async def test_the_index_says_that_a_served_model_could_not_be_loaded_again(
+    repository: Path,
+) -> None:
+    write(repository, "m", 2)
+    async with controlled(repository) as (models, _):
+        await models.load("m")
+        shutil.rmtree(repository / "m")
+        with pytest.raises(AttendantError):
+            await models.load("m")
+        reason = "its folder is no longer in the repository"
+        assert await rows(models) == [("m", "1", "READY", reason)]
 
 
 async def test_polling_goes_on_by_itself_and_survives_a_repository_that_is_away(

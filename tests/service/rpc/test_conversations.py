@@ -129,12 +129,15 @@ async def test_a_model_without_a_template_refuses(served: Served) -> None:
     assert details == "model 'tale' has no chat template: send the conversation as one text"
 
 
-async def test_a_template_at_its_bound_is_an_error_of_the_model(served: Served) -> None:
+async def test_a_conversation_at_the_bound_of_its_template_is_an_error_of_the_messages(
+    served: Served,
+) -> None:
     request = request_of(USER, model="endless")
     code, details = await refusal(served.generation.GenerateUnary(request))
-    assert code == StatusCode.INTERNAL
+    assert code == StatusCode.INVALID_ARGUMENT
     assert details == (
-        "the chat template was not rendered in 1 s and 512 MiB, which are the limits"
+        "the chat template did not render the messages in 1 s and 512 MiB, which are the limits "
+        "(--chat-template-timeout-s)"
     )
 
 

@@ -285,7 +285,11 @@ MIX = pb.LAYERS_MIX
             {"layers": MIX, "weights": [1.0] * 4 + [math.nan]},
             "expected finite numbers",
         ),
-        ("Similarity", {"others": ["a"] * 3}, "texts and others has 6 elements, expected 1 to 5"),
+        (
+            "Similarity",
+            {"others": ["a"] * 3},
+            "texts and others has 6 elements, expected 1 to 5 (--max-texts)",
+        ),
         ("Similarity", {"others": [LONG]}, "text 3 has 22 tokens"),
         ("Similarity", {"measure": 6}, "SimilarityMeasure is 6, expected 0 to 5"),
     ],

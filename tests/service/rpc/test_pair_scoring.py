@@ -134,7 +134,9 @@ async def test_a_long_document_is_refused_by_its_place_or_cut_and_a_query_never_
 
 @pytest.mark.parametrize("count", [0, MAX_TEXTS + 1])
 async def test_the_number_of_documents_is_bounded(served: Served, count: int) -> None:
-    text = f"documents has {count} elements, expected 1 to {MAX_TEXTS}"
+    text = f"documents has {count} elements, expected 1 to {MAX_TEXTS}" + " (--max-texts)" * (
+        count > 0
+    )
     found = await refusal(call(served, "Rerank", documents=["a"] * count))
     assert found == (StatusCode.INVALID_ARGUMENT, text)
 

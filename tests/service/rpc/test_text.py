@@ -239,7 +239,7 @@ async def test_a_request_that_cannot_be_answered_in_time_is_refused_at_once_by_b
             await refused
         served.release("spam")
         await within_patience(asyncio.gather(running, waiting))
-        assert caught.value.code() is StatusCode.UNAVAILABLE
+        assert caught.value.code() is StatusCode.DEADLINE_EXCEEDED
         text = r"The deadline is too early: the answer is expected in \d\.\d+ s, 0\.\d+ s are left"
         assert re.fullmatch(text, caught.value.details() or "")
         trailers = dict(caught.value.trailing_metadata() or ())

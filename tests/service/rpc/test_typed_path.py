@@ -122,7 +122,9 @@ async def test_a_request_has_one_text_or_image_or_more_within_the_server_s_numbe
     served: Served, method: str, count: int
 ) -> None:
     name, item = ("texts", "[MASK]") if method in OF_TEXTS else ("images", WHITE)
-    text = f"{name} has {count} elements, expected 1 to {MAX_TEXTS}"
+    text = f"{name} has {count} elements, expected 1 to {MAX_TEXTS}" + " (--max-texts)" * (
+        count > 0
+    )
     items: dict[str, Any] = {name: [item] * count}
     assert await refusal(call(served, method, **items)) == (StatusCode.INVALID_ARGUMENT, text)
     assert num_batches(served) == 0

@@ -35,7 +35,6 @@ def either(*kinds: str) -> dict[str, Any]:
     [
         ("json_schema", {"not": {"type": "string"}}, 'Unimplemented keys: ["not"]'),
         ("json_schema", {"type": "array", "uniqueItems": True}, "uniqueItems"),
-        ("json_schema", {"type": "string", "format": "bogus"}, "Unknown format: bogus"),
         ("json_schema", {"oneOf": [{"type": "number"}, {"type": "integer"}]}, "oneOf"),
         ("json_schema", {"$ref": "http://example.com/a"}, "not present"),
         ("json_schema", {"enum": []}, "Unsatisfiable"),
@@ -284,3 +283,69 @@ def test_masks_that_take_too_long_end_their_sequence() -> None:
     matcher._left_s = -1.0
     with pytest.raises(InvalidArgument, match="regex cannot be kept to: its masks take too long"):
         matcher.take(ord("a"))
+
+
+@pytest.mark.parametrize(
+    "expression", ["[ab]((a{999}){999}){999}", "b?(ab){999999}", "[a-z].{9999}"]
+)
+def test_a_text_that_must_be_said_later_is_bounded_too(expression: str) -> None:
+    """Of 10^9 characters, fewer than 131,072 are followed, and the step after them is an error."""
+    matcher = piece_compiler().compile(Grammar.of("regex", expression))
+    matcher.take(ord("a"))
+    with suppress(InvalidArgument):
+        assert len(matcher.forced) < 2**17
+        _ = matcher.mask
+
+
+def test_a_grammar_that_failed_or_grew_is_to_be_compiled_anew() -> None:
+    matcher = piece_compiler().compile(Grammar.of("regex", "[a-z]*"))
+    assert not matcher.wear.is_out
+    copy = matcher.copy()
+    copy.wear.add(0.0005)
+    assert matcher.wear.slow_s == 0.0, "a step of half a millisecond adds nothing"
+    copy.wear.add(0.3)
+    assert matcher.wear.is_out
+    assert matcher.wear.num_bytes > 30_000_000
+    failed = piece_compiler().compile(Grammar.of("regex", "[a-z]*"))
+    with pytest.raises(InvalidArgument):
+        failed.copy().take(ord("!"))
+    assert failed.wear.is_out
+
+
+@pytest.mark.parametrize(
+    ("expression", "text", "is_said_so"),
+    [
+        (r"\d{3}-\d{4}", "123-4567", True),
+        (r"\d{3}-\d{4}", "4\U0001fbf21-\U0001fbf401\U0001fbf5", False),
+        (r"\d", "\u0661", False),
+        (r"\D", "\u0661", True),
+        (r"[^\d]", "\u0661", True),
+        (r"\w", "\u00e9", False),
+        (r"[\w-]", "-", True),
+        (r"\W", "\u00e9", True),
+        (r"\s", "\u00a0", False),
+        (r"\s", "\t", True),
+        (r"[\s\S]", "\u00a0", True),
+        (r"\\d", "\\d", True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["regex", "lark", "json_schema"])
+def test_classes_of_characters_are_ascii(
+    kind: str, expression: str, text: str, is_said_so: bool
+) -> None:
+    """As in ECMA 262, whichever form has them; a digit of another script is no digit."""
+    value: object = expression
+    if kind == "lark":
+        value = f'start: "/#\\\\d" /{expression}/ // no /\\d/ here'
+        text = f"/#\\d{text}"
+    if kind == "json_schema":
+        value, text = (
+            {"type": "string", "pattern": f"^{expression}$"},
+            json.dumps(text, ensure_ascii=False),
+        )
+    assert is_said(piece_compiler().compile(Grammar.of(kind, value)), text) == is_said_so
+
+
+def test_borders_of_words_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="lookarounds not supported"):
+        piece_compiler().compile(Grammar.of("regex", r"a\bb"))

@@ -3,23 +3,26 @@
 import asyncio
 import sys
 import threading
+from dataclasses import astuple
 
 import pytest
 
 from service.contract.grammar import Grammar
 from service.errors import InvalidArgument, Overloaded
 from service.runtime.grammar import GrammarCompiler, GrammarMatcher, GrammarVocabulary
-from service.serving.grammars import MAX_COMPILING, MAX_WAITING, Grammars
+from service.runtime.grammar_checks import CheckedCompiler
+from service.serving.grammars import MAX_COMPILING, MAX_WAITING, GrammarLimits, Grammars, Refusal
 from tests.fakes.grammars import BYTES, VOCAB_SIZE
 from tests.fakes.sessions import PATIENCE_S
 
 VOCABULARY = GrammarVocabulary(BYTES, (256,), VOCAB_SIZE, lambda text: list(text.encode()))
 WORD = Grammar.of("regex", "[a-z]+")
 TIMEOUT_S = 0.2
+MAX_BYTES = 2**28
 
 
 def grammars_of(max_cached: int) -> Grammars:
-    return Grammars(GrammarCompiler(VOCABULARY), max_cached, PATIENCE_S)
+    return Grammars(GrammarCompiler(VOCABULARY), GrammarLimits(max_cached, MAX_BYTES, PATIENCE_S))
 
 
 class SlowCompiler(GrammarCompiler):
@@ -82,7 +85,7 @@ async def test_a_grammar_that_compiles_too_long_is_refused_and_delays_no_other()
     """It is refused after 0.2 s with the limit, others go on, and it is kept once it is done."""
     pytest.importorskip("llguidance")
     compiler = SlowCompiler()
-    grammars = Grammars(compiler, 4, TIMEOUT_S)
+    grammars = Grammars(compiler, GrammarLimits(4, MAX_BYTES, TIMEOUT_S))
     late = asyncio.create_task(grammars.matchers(slow(0), 1))
     assert len(await grammars.matchers(WORD, 2)) == 2
     with pytest.raises(InvalidArgument, match=r"more than 0.2 s \(--grammar-timeout-s\)") as caught:
@@ -98,7 +101,7 @@ async def test_a_grammar_that_compiles_too_long_is_refused_and_delays_no_other()
 async def test_where_all_threads_are_taken_others_are_told_so_and_their_number_is_bounded() -> None:
     pytest.importorskip("llguidance")
     compiler = SlowCompiler()
-    grammars = Grammars(compiler, 4, TIMEOUT_S)
+    grammars = Grammars(compiler, GrammarLimits(4, MAX_BYTES, TIMEOUT_S))
     numbers = range(MAX_WAITING)
     late = [asyncio.create_task(grammars.matchers(slow(each), 1)) for each in numbers]
     await asyncio.sleep(0)
@@ -121,5 +124,79 @@ async def test_where_all_threads_are_taken_others_are_told_so_and_their_number_i
 async def test_the_vocabulary_is_read_before_the_first_grammar() -> None:
     pytest.importorskip("llguidance")
     compiler = GrammarCompiler(VOCABULARY)
-    Grammars(compiler, 1, PATIENCE_S).close()
+    Grammars(compiler, GrammarLimits(1, MAX_BYTES, PATIENCE_S)).close()
     assert "_tokenizer" in vars(compiler)
+
+
+class CountedCompiler(GrammarCompiler):
+    """Each grammar takes a megabyte."""
+
+    def __init__(self) -> None:
+        super().__init__(VOCABULARY)
+        self.num_compiled = 0
+
+    def compile(self, grammar: Grammar) -> GrammarMatcher:
+        matcher = super().compile(grammar)
+        matcher.wear.compiled_bytes = 2**20
+        self.num_compiled += 1
+        return matcher
+
+
+def word(number: int) -> Grammar:
+    return Grammar.of("regex", f"a{number}+")
+
+
+async def test_what_is_kept_and_in_use_is_bounded_in_bytes() -> None:
+    """Four of a megabyte in four and a half: others leave, and in use they refuse a fifth."""
+    pytest.importorskip("llguidance")
+    grammars = Grammars(CountedCompiler(), GrammarLimits(64, 9 * 2**19, PATIENCE_S))
+    for number in range(9):
+        await grammars.matchers(word(number), 1)
+    assert len(grammars._compiled) == 4
+    assert grammars.num_bytes <= 9 * 2**19
+    used = [await grammars.matchers(word(number), 2) for number in range(4)]
+    with pytest.raises(Overloaded, match=r"grammars that are in use take .* \(--max-grammar-bytes"):
+        await grammars.matchers(word(4), 1)
+    del used
+    assert len(await grammars.matchers(word(4), 1)) == 1
+    grammars.close()
+
+
+async def test_a_refusal_is_kept_as_text_and_leads_to_no_matcher() -> None:
+    pytest.importorskip("llguidance")
+    grammars = grammars_of(8)
+    wrong = Grammar.of("json_schema", {"enum": []})
+    for _ in range(2):
+        with pytest.raises(InvalidArgument, match="Unsatisfiable") as caught:
+            await grammars.matchers(wrong, 1)
+        assert caught.value.__context__ is None
+    kept = grammars._compiled[wrong]
+    assert isinstance(kept, Refusal)
+    assert all(isinstance(value, str | bool | None) for value in astuple(kept))
+    grammars.close()
+
+
+async def test_a_grammar_that_failed_is_compiled_anew_for_the_next_request() -> None:
+    """Its automaton stays at its bound, for all outputs that share it."""
+    pytest.importorskip("llguidance")
+    compiler = CountedCompiler()
+    grammars = Grammars(compiler, GrammarLimits(8, MAX_BYTES, PATIENCE_S))
+    (failed,) = await grammars.matchers(WORD, 1)
+    with pytest.raises(InvalidArgument):
+        failed.take(ord("!"))
+    (anew,) = await grammars.matchers(WORD, 1)
+    anew.take(ord("a"))
+    assert compiler.num_compiled == 2
+    grammars.close()
+
+
+async def test_a_late_refusal_is_tried_again() -> None:
+    pytest.importorskip("llguidance")
+    grammars = Grammars(
+        CheckedCompiler(GrammarCompiler(VOCABULARY), 0.0001),
+        GrammarLimits(8, MAX_BYTES, PATIENCE_S),
+    )
+    with pytest.raises(InvalidArgument, match="grammar-timeout-s"):
+        await grammars.matchers(WORD, 1)
+    assert not grammars._compiled
+    grammars.close()

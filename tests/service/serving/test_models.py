@@ -56,13 +56,17 @@ def test_softmax_gives_probabilities_also_for_large_logits() -> None:
 
 @asynccontextmanager
 async def text_model(
-    folder: Path, manifest: Manifest, session: FakeSession, max_texts: int = 512
+    folder: Path,
+    manifest: Manifest,
+    session: FakeSession,
+    max_texts: int = 512,
+    limits: BatchLimits | None = None,
 ) -> AsyncIterator[TextModel]:
     write_tokenizer(folder / "tokenizer.json")
     interface = ModelInterface("m", 1, text_signature(manifest), 64, manifest=manifest)
     observers = Observers()
     collate = pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
-    limits = BatchLimits(queue=up_to(max_texts))
+    limits = limits or BatchLimits(queue=up_to(max_texts))
     outputs = [session.signature.outputs[0].name]
     engine = BatchEngine("m", [session], outputs, collate, limits, observers.for_model("m", 1))
     tokenizer = TextTokenizer(folder / "tokenizer.json", manifest.max_tokens, 100_000)
@@ -134,6 +138,20 @@ async def test_an_embedder_answers_embeddings(tmp_path: Path) -> None:
     expected = [text_values(token_ids(text), 4).tolist() for text in TEXTS]
     assert reply.outputs["embedding"].tolist() == expected
     assert set(reply.outputs) == {"embedding"}
+
+
+async def test_a_request_in_parts_is_reported_as_one(tmp_path: Path) -> None:
+    """Texts of 2 to 7 tokens; 10 may wait, so that two parts of 5 fill the queue."""
+    session = text_session("embedding", 4)
+    limits = BatchLimits(queue=up_to(512), max_waiting_tokens=10)
+    async with text_model(tmp_path, embedder_manifest(), session, limits=limits) as model:
+        reply = await model.infer(texts_request(*TEXTS[1:3] * 20))
+        assert model._metrics.count("nv_inference_request_success") == 1
+        assert model._metrics.count("nv_inference_count") == 40
+    expected = [text_values(token_ids(text), 4).tolist() for text in TEXTS[1:3] * 20]
+    assert reply.outputs["embedding"].tolist() == expected
+    assert len(session.batches) == 20
+    assert 0 < reply.timings.started_s <= reply.timings.finished_s
 
 
 async def test_an_empty_batch_is_answered_without_running(tmp_path: Path) -> None:

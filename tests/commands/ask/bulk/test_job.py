@@ -1,5 +1,6 @@
 """Jobs that are interrupted, refused and begun anew, without a server."""
 
+import csv
 import json
 import os
 import subprocess
@@ -309,3 +310,47 @@ def test_parquet_in_and_out_has_every_row_with_its_result_or_its_error(tmp_path:
         else:
             assert row["vector"] == vector_of(text)
             assert row["error"] is None
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_table_of_text_goes_on_where_it_was_and_gives_the_same_bytes(
+    tmp_path: Path, ending: str
+) -> None:
+    """Texts with delimiters, quotes and line breaks; empty rows, a short one, bytes of no text."""
+    texts = [
+        f'{number}, "{number % 7}"\tand\r\nmore' if number % 97 else "" for number in range(1, 301)
+    ]
+    path = tmp_path / f"texts{ending}"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="," if ending == ".csv" else "\t")
+        writer.writerow(["id", "body"])
+        writer.writerows(enumerate(texts))
+        writer.writerow(["too short"])
+    with path.open("ab") as raw:
+        raw.write(b'7,"\xff"\r\n'.replace(b",", b"," if ending == ".csv" else b"\t"))
+    source = Source(path, "body")
+    expected, output = tmp_path / "whole.npy", tmp_path / "parts.npy"
+    run_job(job_of(path, expected, source=source), respond, restarts=False)
+    parts = job_of(path, output, source=source)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(parts, Interrupting(2), restarts=False)
+    run_job(parts, respond, restarts=False)
+    assert output.read_bytes() == expected.read_bytes()
+    vectors = np.load(output)
+    for text, vector in zip(texts, vectors, strict=False):
+        assert np.isnan(vector).all() if not text else vector.tolist() == vector_of(text)
+    lines = Path(f"{output}.errors.jsonl").read_text().splitlines()
+    reasons = [json.loads(line)["reason"] for line in lines]
+    assert [reason for reason in reasons if reason != "is empty"] == [
+        "has 1 columns, expected at least 2",
+        "has a column 'body' that is no Unicode",
+    ]
+
+
+def test_a_table_without_the_column_names_those_that_it_has(tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text("id,body\n1,a\n")
+    with (
+        pytest.raises(SettingError, match="no column 'text', it has id, body: --field names"),
+        Source(tmp_path / "texts.csv").open(),
+    ):
+        pass

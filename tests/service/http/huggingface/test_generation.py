@@ -145,6 +145,15 @@ async def test_a_network_that_writes_at_once_answers_whole_and_streamed(served: 
     assert events[-1]["generated_text"] == text
 
 
+async def test_a_prompt_is_cut_to_its_last_tokens(served: Served) -> None:
+    cut = {"truncate": 4, "max_new_tokens": 3}
+    for nested in (cut, {"truncate": 4.0, "generate_parameters": {"max_new_tokens": 3}}):
+        (found,) = await posted(served, PATH, inputs="at once", parameters=nested)
+        assert found["generated_text"] == greedy_text("once", 3)
+    refused = await post(served, "/models/writes", inputs="win", parameters={"truncate": 4})
+    assert refused.json["error"].startswith("truncate is set, and model 'writes' reads symbols")
+
+
 async def test_nested_parameters_count_too(served: Served) -> None:
     nested = {"generate_parameters": {"max_new_tokens": 3}}
     (found,) = await posted(served, PATH, inputs="once", parameters=nested)
@@ -154,7 +163,7 @@ async def test_nested_parameters_count_too(served: Served) -> None:
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"truncate": 3}, "truncate is not supported: a prompt that is too long is refused"),
+        ({"truncate": 0}, "parameters.truncate is out of range, expected a whole number of"),
         ({"watermark": True}, "watermark is not supported"),
         ({"typical_p": 0.5}, "typical_p is not supported"),
         ({"grammar": {"type": "json"}}, "grammar has other fields or another type, expected type"),

@@ -6,6 +6,7 @@ from attendant.v1 import generation_pb2, reading_pb2
 
 from service.api.access import PROTOCOLS
 from service.http.huggingface import generation, reading, texts
+from service.http.token_parts import TokenParts
 
 SMILE = "\U0001f600".encode()
 
@@ -57,7 +58,7 @@ def test_the_texts_of_tokens_are_together_the_text() -> None:
         logprobs=logprobs,
         finish_reason=generation_pb2.FINISH_REASON_STOP,
     )
-    written = generation.tokens_of(chunk)
+    written = [token for token, _ in generation.tokens_of(chunk, TokenParts())]
     assert "".join(token["text"] for token in written) == chunk.text
     assert [token["special"] for token in written] == [False, False, False, True]
     assert [token["logprob"] for token in written] == [0, -1, -2, -3]

@@ -307,7 +307,7 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
     ({"model": "spam"}, "model", "model 'spam' does text-classification, it cannot generate"),
     ({"prompt": ""}, "prompt", "the prompt has 0 tokens, the model takes 1 to 63"),
     ({"prompt": []}, "prompt", "prompt has 0 elements, expected 1 to 4"),
-    ({"prompt": ["a"] * 5}, "prompt", "prompt has 5 elements, expected 1 to 4"),
+    ({"prompt": ["a"] * 5}, "prompt", "prompt has 5 elements, expected 1 to 4 (--max-texts)"),
     ({"prompt": [257]}, "prompt", "the prompt has token id 257, expected 0 to 256"),
     ({"prompt": [-1]}, "prompt", "prompt[0] is -1, expected a token id"),
     ({"prompt": {"text": "a"}}, "prompt", "prompt is an object, expected a text, token ids, a l"),

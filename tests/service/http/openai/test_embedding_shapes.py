@@ -21,6 +21,7 @@ from tests.fakes.sessions import (
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+OPENAI = "/v1/embeddings"
 SIZE, TEXTS = 12, ["win a prize", "lunch"]
 RANGES = np.stack([np.zeros(SIZE), np.full(SIZE, 4.0)]).astype("<f4")
 USE = EmbedderUse(
@@ -175,7 +176,7 @@ async def test_an_embedder_ranks_a_query_with_its_prompt_and_documents_with_thei
             "embedding_type has int8, but the model's manifest has no ranges",
         ),
         ("/v2/embed", {"output_dimension": 5}, "output_dimension is 5, expected one of 12, 8"),
-        ("/v2/embed", {"texts": []}, "texts has 0 elements, expected 1 to 1024"),
+        ("/v2/embed", {"texts": []}, "texts has 0 elements, expected 1 to 2048"),
         ("/v2/embed", {"truncate": "none"}, "truncate is 'none', expected one of NONE, START, END"),
         ("/v2/embed", {"truncate": "START"}, "truncate is not supported: a text that is cut"),
         (
@@ -206,3 +207,36 @@ async def test_what_is_refused_is_named_as_the_body_has_it(
     error = answer.json["error"]
     message = error if isinstance(error, str) else error["message"]
     assert message.startswith(text)
+
+
+@pytest.mark.parametrize("name", ["use_activation", "normalize", "normalized"])
+async def test_vectors_have_length_1_where_that_is_requested(served: Served, name: str) -> None:
+    fields = {"model": "mini", "input": TEXTS}
+    plain = np.array([each["embedding"] for each in (await post(served, OPENAI, **fields))["data"]])
+    found = await post(served, OPENAI, **fields, **{name: True})
+    vectors = np.array([each["embedding"] for each in found["data"]])
+    assert np.allclose(vectors, unit(plain), atol=1e-6)
+    refused = await within_patience(ask(served, "POST", OPENAI, {**fields, name: False}))
+    assert refused.status == 400
+    assert refused.json["error"]["param"] == name
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        ({"task": "retrieval.query"}, {"input_type": "query"}),
+        ({"task": "retrieval.passage"}, {"input_type": "passage"}),
+        ({"output_dimension": 8.0}, {"dimensions": 8}),
+        ({"output_dtype": "int8"}, {"embedding_type": "int8"}),
+        ({"input": "win " * 30, "truncate": True}, {"truncate_prompt_tokens": -1}),
+        ({"input": "win " * 30, "truncation": True}, {"truncate_prompt_tokens": -1}),
+    ],
+)
+async def test_fields_of_jina_and_voyage_are_those_of_openai_and_vllm(
+    served: Served, fields: dict[str, Any], same: dict[str, Any]
+) -> None:
+    asked = {"model": "wide", "input": fields.get("input", TEXTS)}
+    found = await post(served, OPENAI, **{**asked, **fields})
+    assert found["data"] == (await post(served, OPENAI, **asked, **same))["data"]
+    refused = await within_patience(ask(served, "POST", OPENAI, {**asked, **fields, **same}))
+    assert (refused.status, "expected one of them" in refused.body.decode()) == (400, True)

@@ -1,11 +1,19 @@
 """Forms of answers over OpenAI's API: formats, vLLM's fields, and calls that must be made."""
 
+import asyncio
 import json
 from typing import Any
 
 import jsonschema
 import pytest
+from attendant.v1 import generation_pb2 as pb
 
+from service.api.calls import Arrival, Calls
+from service.contract.grammar import Grammar
+from service.errors import InvalidArgument
+from service.http.status import ENDS
+from service.observe.logs import RequestLog
+from tests.fakes.grammars import piece_compiler
 from tests.fakes.serving import Served
 from tests.service.http.openai.test_chat import SERVE, SUM, USER, chat, streamed
 
@@ -265,3 +273,93 @@ async def test_a_form_that_does_not_fit_ends_for_its_length(served: Served) -> N
     body: dict[str, Any] = {"model": "calls", "messages": [USER], "response_format": FORMAT}
     answer = await chat(served, **body, max_tokens=5)
     assert answer.json["choices"][0]["finish_reason"] == "length"
+
+
+SECRET = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string", "format": "password", "maxLength": 3},
+        "b": {"type": "string", "format": "uri-reference", "maxLength": 3},
+        "c": {"type": "integer", "format": "int64\r\nx: y", "minimum": 0, "maximum": 9},
+        "d": {"type": "string", "format": "date"},
+    },
+    "required": ["a", "b", "c", "d"],
+}
+NAMED = "format=password, format=uri-reference, format=int64%0d%0ax:%20y"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_formats_that_are_not_enforced_are_taken_and_named(
+    served: Served, is_stream: bool
+) -> None:
+    """In a header of the answer, whatever characters they have."""
+    body: dict[str, Any] = {"model": "calls", "messages": [USER], "max_tokens": 200}
+    form = {"type": "json_schema", "json_schema": {"name": "secret", "schema": SECRET}}
+    answer = await chat(served, **body, response_format=form, stream=is_stream)
+    assert answer.status == 200, answer.body
+    assert answer.headers["x-attendant-not-enforced"] == NAMED
+    plain = await chat(served, **body, response_format=FORMAT, stream=is_stream)
+    assert "x-attendant-not-enforced" not in plain.headers
+
+
+async def test_formats_of_functions_that_must_be_called_are_named_too(served: Served) -> None:
+    tool = {"type": "function", "function": {"name": "keep", "parameters": SECRET}}
+    body: dict[str, Any] = {"model": "calls", "messages": [USER], "max_tokens": 200}
+    answer = await chat(served, **body, tools=[tool], tool_choice="required")
+    assert answer.status == 200, answer.body
+    assert answer.headers["x-attendant-not-enforced"] == NAMED
+    (call,) = answer.json["choices"][0]["message"]["tool_calls"][:1]
+    assert {*json.loads(call["function"]["arguments"])} == {"a", "b", "c", "d"}
+
+
+async def test_a_weak_model_writes_no_other_properties(served: Served) -> None:
+    """Where `additionalProperties` is left out, an object of the listed ones ends."""
+    schema = {"properties": {"a": {"type": "boolean"}}, "required": ["a"], "type": "object"}
+    for seed in range(4):
+        text = await content(served, guided_json=schema, temperature=1.5, seed=seed, max_tokens=40)
+        assert json.loads(text).keys() == {"a"}
+
+
+async def test_a_discriminated_union_is_answered_with_its_kind(served: Served) -> None:
+    def branch(name: str) -> dict[str, Any]:
+        kind = {"const": name, "default": name, "type": "string"}
+        return {"type": "object", "properties": {"kind": kind, "n": {"type": "boolean"}}}
+
+    union = {"oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]}
+    schema = union | {"$defs": {"Cat": branch("cat"), "Dog": branch("dog")}}
+    answer = json.loads(await content(served, guided_json=schema))
+    assert answer["kind"] in ("cat", "dog")
+
+
+async def test_a_failed_expression_is_told_to_its_client_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The request log says that a form was refused, and has no part of it."""
+    caplog.set_level("INFO", "attendant.requests")
+    calls = Calls(RequestLog(is_on=True))
+    message = pb.GenerateRequest(model="calls")
+    arrival = Arrival("http", ENDS, (), lambda: None)
+    with (
+        pytest.raises(InvalidArgument, match=r"4929-secret\("),
+        calls.watch("/a.B/Generate", message, arrival),
+    ):
+        piece_compiler().compile(Grammar.of("regex", "4929-secret("))
+    (record,) = caplog.records
+    assert vars(record)["call"].error == "regex cannot be kept to [reason left out]"
+
+
+async def test_costly_forms_stop_no_other_call(served: Served) -> None:
+    """Counted repetition in four forms, and a number that ends the library: 400 each, and on."""
+    costly: list[dict[str, Any]] = [
+        {"guided_regex": "((a{999}){999}){999}"},
+        {"guided_grammar": "start: /((b{999}){999}){999}/"},
+        {"guided_json": {"type": "string", "pattern": "^((c{999}){999}){999}$"}},
+        {"guided_json": {"type": "integer", "allOf": [{"minimum": -1e30}, {"maximum": -1e25}]}},
+        {"guided_json": {"const": -(2**63)}},
+    ]
+    body: dict[str, Any] = {"model": "calls", "messages": [USER]}
+    answers = await asyncio.gather(*(chat(served, **body, **fields) for fields in costly))
+    for answer in answers:
+        assert answer.status == 400, answer.body
+        assert "cannot be kept to" in answer.json["error"]["message"]
+    assert await content(served, guided_choice=["yes"]) == "yes"

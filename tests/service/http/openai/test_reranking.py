@@ -203,7 +203,7 @@ async def test_documents_are_cut_to_a_number_of_tokens(served: Served) -> None:
     [
         ({}, "documents is missing", "documents"),
         ({"documents": []}, "documents has 0 elements, expected 1 to 4", "documents"),
-        ({"texts": ["a"] * 5}, "texts has 5 elements, expected 1 to 4", "texts"),
+        ({"texts": ["a"] * 5}, "texts has 5 elements, expected 1 to 4 (--max-texts)", "texts"),
         ({"texts": ["a"], "documents": ["a"]}, "texts stands in place of documents, exp", "texts"),
         ({"documents": ["a"], "top_n": -1}, "top_n is -1, expected 0 or more", "top_n"),
         (

@@ -80,13 +80,13 @@ async def test_a_long_text_is_refused_or_cut(served: Served) -> None:
     ("change", "param", "text"),
     [
         ({"input": []}, "input", "input has 0 elements, expected 1 to 4"),
-        ({"input": ["a"] * 5}, "input", "input has 5 elements, expected 1 to 4"),
+        ({"input": ["a"] * 5}, "input", "input has 5 elements, expected 1 to 4 (--max-texts)"),
         ({"input": [[1, 2], "a"]}, "input", "input has texts and token ids, expected one of them"),
         ({"input": [[1, 2], [3, 999]]}, "input", "input[1] has 999, expected 0 to "),
         ({"input": [1, 2**32]}, "input", "input[1] is 4294967296, expected a token id"),
         ({"input": [[]]}, "input", "input[0] has 0 token ids, expected 1 or more"),
         ({"input": [1] * 13}, "input", "input[0] has 13 tokens, the model takes at most 12"),
-        ({"input": [[1]] * 5}, "input", "input has 5 elements, expected 1 to 4"),
+        ({"input": [[1]] * 5}, "input", "input has 5 elements, expected 1 to 4 (--max-texts)"),
         (
             {"input": None},
             "input",

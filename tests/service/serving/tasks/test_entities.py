@@ -1,12 +1,23 @@
 """From labels of tokens to entities: broken sequences, words of several tokens, offsets."""
 
-from itertools import product
+from itertools import accumulate, product
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from transformers.pipelines.token_classification import (
+    AggregationStrategy,
+    TokenClassificationPipeline,
+)
 
 from models.data.tagged import entities_of as entities_of_tags
 from service.serving.tasks.entities import (
+    AGGREGATIONS,
+    BY_TOKEN,
     Entity,
     Words,
     entities_of,
@@ -17,6 +28,7 @@ from service.serving.tasks.entities import (
 from service.serving.tasks.task import softmax
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
+LOGIT = st.floats(-4, 4, width=32)
 
 
 def sure(*labels: str) -> np.ndarray:
@@ -73,15 +85,53 @@ def test_labels_may_be_types_alone() -> None:
     ]
 
 
-def test_the_score_is_the_mean_over_words_of_the_probability_of_their_type() -> None:
-    """0.5 + 0.25 of the first word are for type a, 0.0 + 0.75 of the second."""
+def test_the_score_is_the_mean_over_words_of_the_probability_of_their_tag() -> None:
+    """0.5 of the first word for B-a and 0.75 of the second for I-a, not what both tags have."""
     probabilities = np.array([[0.25, 0.5, 0.25, 0, 0], [0.25, 0, 0.75, 0, 0]], np.float32)
-    assert entities_of(probabilities, LABELS, one_token_each(2)) == [Entity("a", 0, 3, 0.75)]
-    uneven = np.array([[0, 0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0, 0]], np.float32)
-    assert entities_of(uneven[:, :3], LABELS[:3], one_token_each(2))[0].score == 1.0
-    second = np.array([[0, 1, 0], [0.4, 0.1, 0.5]], np.float32)
-    (entity,) = entities_of(second, LABELS[:3], one_token_each(2))
-    assert entity.score == pytest.approx((1.0 + 0.6) / 2)
+    assert entities_of(probabilities, LABELS, one_token_each(2)) == [Entity("a", 0, 3, 0.625)]
+
+
+class Pipeline(TokenClassificationPipeline):
+    """transformers' own, without a model: its tags, and tokens that are joined by spaces."""
+
+    def __init__(self) -> None:
+        self.model: Any = SimpleNamespace(config=SimpleNamespace(id2label=dict(enumerate(LABELS))))
+        self.tokenizer: Any = SimpleNamespace(convert_tokens_to_string=" ".join)
+
+
+@given(
+    arrays(np.float32, st.tuples(st.integers(1, 6), st.just(len(LABELS))), elements=LOGIT),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+    st.sampled_from(AGGREGATIONS[1:]),
+)
+def test_entities_and_scores_are_those_of_transformers(
+    logits: np.ndarray, goes_on: list[bool], aggregation: str
+) -> None:
+    """Of any probabilities, for words of one token and of several, by each aggregation."""
+    probabilities = softmax(logits)
+    tokens = [
+        {
+            "word": str(place),
+            "scores": scores,
+            "start": 2 * place,
+            "end": 2 * place + 1,
+            "index": place,
+            "is_subword": place > 0 and goes_on[place],
+        }
+        for place, scores in enumerate(probabilities)
+    ]
+    strategy = AggregationStrategy(aggregation)
+    expected: list[Any] = [
+        (each["entity_group"], each["start"], each["end"], pytest.approx(float(each["score"])))
+        for each in Pipeline().aggregate(tokens, strategy)
+        if each["entity_group"] != "O"
+    ]
+    is_by_token = aggregation in BY_TOKEN
+    word_ids = list(accumulate(is_by_token or not joined for joined in goes_on[: len(tokens)]))
+    offsets = [(2 * place, 2 * place + 1) for place in range(len(tokens))]
+    words = words_of(word_ids, offsets, "x " * len(tokens))
+    found = entities_of(probabilities_of(probabilities, words, aggregation), LABELS, words)
+    assert [(e.label, e.start, e.end, e.score) for e in found] == expected
 
 
 def test_a_word_is_what_its_first_token_says() -> None:
