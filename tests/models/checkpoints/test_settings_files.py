@@ -31,7 +31,7 @@ def write(folder: Path, files: dict[str, Any], settings: dict[str, Any], listed:
     for name, values in files.items():
         (folder / name).write_text(json.dumps(values))
     if listed:
-        (folder / "modules.json").write_text('[{"type": TRANSFORMER, "path": ""}]')
+        (folder / "modules.json").write_text(json.dumps([{"type": TRANSFORMER, "path": ""}]))
     return folder
 
 
