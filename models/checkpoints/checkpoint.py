@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
+from models.checkpoints.foreign import check_is_folder, check_is_ours
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
@@ -150,10 +151,12 @@ def load_checkpoint(
     elif is_hub_id(str(source)):
         folder, origin = download_folder(str(source)), str(source)
     else:
+        check_is_folder(folder)
         raise CheckpointError(f"there is no folder {str(source)!r}, and it is no hub id either")
     path = folder / CONFIG_FILE
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
+    check_is_ours(folder)
     pretrained = load_pretrained(folder, context, task)
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER

@@ -19,7 +19,7 @@ from models.checkpoints.families import FAMILIES as ENCODERS
 from models.checkpoints.gpt2 import GPT2
 from models.checkpoints.seq2seq import SEQ2SEQ
 from models.checkpoints.vit import ARCHITECTURES as IMAGES
-from models.checkpoints.ways_out import ELSEWHERE
+from models.checkpoints.ways_out import ELSEWHERE, NOT_ROUNDED
 from models.errors import CheckpointError, shown
 from models.remarks import remark
 
@@ -160,6 +160,7 @@ ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "encoder-decoder": {"is_causal": (None, True), "is_decoder": (None, False)},
     "image": {},
 }
+ROUNDED = ("quantization_config", "quantization", "compression_config")  # the second is of MLX
 FOR_ALL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("pruned_heads", "quantization_config", "quantization"), NOTHING),
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), (None, 0)),
@@ -228,7 +229,8 @@ def _check(values: Mapping[str, Any], name: str, allowed: tuple[object, ...], pa
         return
     if allowed is NOTHING:
         raise CheckpointError(
-            f"{path}: {name} is not supported, and is {shown(value)}: {ELSEWHERE}"
+            f"{path}: {name} is not supported, and is {shown(value)}: "
+            f"{NOT_ROUNDED if name in ROUNDED else ELSEWHERE}"
         )
     raise CheckpointError(
         f"{path}: {name} is {shown(value)}, but only {allowed[1]!r} is supported: {ELSEWHERE}"

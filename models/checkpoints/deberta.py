@@ -8,12 +8,13 @@ import math
 from dataclasses import replace
 
 from models.checkpoints.family import PARTS, Family, Tensors, Values, activation, bert_config
+from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import SettingError
 from models.json_files import check_whole
 from models.networks.disentangled import Distances
 from models.networks.encoder import EncoderConfig
 
-WAY_OUT = "export it to ONNX with another tool, for example optimum"
+WAY_OUT = ELSEWHERE
 NUM_TERMS = 3  # of a score: tokens with tokens, with distances as keys, and as queries
 BOTH = {"c2p", "p2c"}
 NORM = "layer_norm"

@@ -212,8 +212,6 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
         )
     family = FAMILIES[model_type]
     check_only(values, family.only, path)
-    if values.get("quantization_config"):
-        raise CheckpointError(f"{path}: quantization_config is not supported: {ELSEWHERE}")
     return family
 
 

@@ -46,8 +46,6 @@ LAYER = {
 FEED_FORWARD_NORM = {"pre": "post_attention_layernorm", "both": "pre_feedforward_layernorm"}
 # Products that Phi-3 stores side by side, in the order of their rows.
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-# Fields that change what is computed in a way that this network has not.
-REFUSED = ("quantization_config", "num_local_experts", "num_experts")
 LOOKS_AHEAD = "use_bidirectional_attention"
 IS_CAUSAL = "is_causal"  # of transformers 5, for every family
 
@@ -73,9 +71,6 @@ def decoder_config(
     Raises `CheckpointError`, or what `fields_of` turns into one.
     """
     family = FAMILIES[given["model_type"]]
-    for name in REFUSED:
-        if given.get(name):
-            raise CheckpointError(f"{path}: {name} is not supported: {ELSEWHERE}")
     values: Values = {**family.defaults, **given}
     check_fields(values)
     if values.get(LOOKS_AHEAD):

@@ -110,8 +110,6 @@ def seq2seq_family(values: Values, path: Path) -> Seq2SeqFamily:
                 f"{path}: architectures has {shown(name)}, but must be {family.architecture}: "
                 f"{ELSEWHERE}"
             )
-    if values.get("quantization_config"):
-        raise CheckpointError(f"{path}: quantization_config is not supported: {ELSEWHERE}")
     _check_fields(values, path)
     return family
 

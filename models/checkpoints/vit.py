@@ -16,6 +16,7 @@ from torch import Tensor
 from models.checkpoints.family import activation
 from models.checkpoints.image_processors import ImagePreparation
 from models.checkpoints.left_out import renamed
+from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError, SettingError, shown
 from models.networks.vit import ViTConfig
 
@@ -58,7 +59,7 @@ def check_vit(values: Mapping[str, Any], path: Path) -> None:
     if architecture not in known:
         raise CheckpointError(
             f"{path}: architectures has {shown(architecture)}, but must be {' or '.join(known)}: "
-            "export others with another tool and put the graph into the repository"
+            f"{ELSEWHERE}"
         )
     problem = values.get("problem_type") or SINGLE_LABEL
     if problem != SINGLE_LABEL:

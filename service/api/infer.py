@@ -19,6 +19,7 @@ from service.contract.tensors import BYTES, to_raw
 from service.errors import InvalidArgument, RegionFailed
 from service.serving.model import Caller, InferRequest, ServedModel
 
+MAX_PARAMETERS = 1_024  # of one request
 EMPTY_FINAL = "triton_enable_empty_final_response"
 _TYPES = {
     "timeout": ("int64_param",),
@@ -65,6 +66,11 @@ def is_set(request: pb.ModelInferRequest, name: str) -> bool:
 
 
 def _check_parameters(request: pb.ModelInferRequest) -> None:
+    if len(request.parameters) > MAX_PARAMETERS:
+        raise InvalidArgument(
+            f"the request has {len(request.parameters)} parameters, the server takes at most "
+            f"{MAX_PARAMETERS}"
+        )
     for key, value in request.parameters.items():
         if key.startswith("triton_") and key not in _TYPES:
             raise InvalidArgument(

@@ -97,7 +97,6 @@ class Front:
                 self._take_place()
                 has_place = True
                 self.num_begun += not route.is_scrape
-            request.takes_bytes = route.takes_bytes
             request.body = await read_body(request, is_json=route.is_json)
             reply = await route.handler(request)
             if reply is not None:

@@ -81,7 +81,6 @@ class Request:
         "reply_headers",
         "request_id",
         "stream",
-        "takes_bytes",
         "writer",
     )
 
@@ -103,7 +102,6 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.parameters: dict[str, str] = {}  # of the path, by name
         self.body: Body = b""
-        self.takes_bytes = False  # whether the route takes files
         self._is_checked = False  # whether its parts are counted
         self._is_long = False  # whether work on it is another thread's
         self.request_id = _request_id(self.headers.get(b"x-request-id"))
@@ -151,7 +149,7 @@ class Request:
 
     async def json(self, kind: type[T]) -> T:
         """The body as a record of msgspec's. Raises `HttpError`, and what admission raises."""
-        await self.check_json(has_files=self.takes_bytes)
+        await self.check_json()
         return await self.work(lambda: decode_json(self.body, kind))
 
     async def check_json(self, *, has_files: bool = False) -> None:

@@ -97,10 +97,10 @@ class Checker:
     def _measured(self, text: str) -> int:
         before = _allocated()
         matcher = self._compiled(self._tokenizer, text)
-        matcher.compute_bitmask()
-        _check(matcher)
+        # Before a mask is computed, for which a forced text would be cut into tokens.
         if (num_bytes := len(matcher.compute_ff_bytes())) > self._max_forced:
             raise RefusedError(num_forced=num_bytes)
+        matcher.compute_bitmask()
         _check(matcher)
         if (taken := max(0, _allocated() - before)) > self._max_grammar:
             raise RefusedError(num_bytes=taken)

@@ -32,6 +32,7 @@ MIN_WINDOW_TOKENS = 8  # of a context in a window, whatever the question takes
 MAX_OVERLAP_TOKENS = 128
 MASK_TOKENS = ("[MASK]", "<mask>")  # as vocabularies of BERT's and RoBERTa's kinds spell it
 SHORT_CHARACTERS = 1_024
+MAX_TOLD_TOKENS = 2**18  # of a text, one by one: each takes some 600 bytes until it is told
 MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
 
@@ -200,6 +201,12 @@ class _Tokenizer:
     def pieces(self, text: str, *, omits_special: bool = False) -> TokenPieces:
         """The tokens of a text of any length."""
         encoding = _encoding(self._whole, text, adds_special=not omits_special)
+        if len(encoding) > MAX_TOLD_TOKENS:
+            raise invalid_field(
+                "texts",
+                f"has a text of {len(encoding)} tokens, an answer tells of at most "
+                f"{MAX_TOLD_TOKENS}: send it in parts",
+            )
         return TokenPieces(
             encoding.ids,
             encoding.tokens,
@@ -241,7 +248,9 @@ class _Tokenizer:
         return self._decoded(token_ids)
 
     def _decoded(self, token_ids: Sequence[int]) -> str:
-        return str(self._whole.decode(list(token_ids), skip_special_tokens=False))
+        # Only calls for batches let others have the interpreter.
+        (text,) = self._whole.decode_batch([list(token_ids)], skip_special_tokens=False)
+        return str(text)
 
 
 class TextTokenizer(_Tokenizer):

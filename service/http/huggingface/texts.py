@@ -11,6 +11,7 @@ from attendant.v1 import features_pb2, text_pb2, vision_pb2
 
 from service.contract.manifest import Manifest
 from service.http.huggingface.fields import (
+    LONGEST_SPACE,
     Inputs,
     Target,
     Values,
@@ -123,7 +124,8 @@ async def classify_image(request: Request, target: Target) -> Reply:
     """The labels of an image: the body is its file, or has it in base64."""
     parameters = LabelParameters()
     image = bytes(request.body)
-    if image.lstrip()[:1] == b"{":
+    if image[:LONGEST_SPACE].lstrip()[:1] == b"{":
+        await request.check_json(has_files=True)
         asked = await request.json(LabelRequest)
         parameters, image = _checked(asked.parameters), _image_of(asked.inputs)
         refuse(parameters, OF_IMAGES, harmless=("softmax",))

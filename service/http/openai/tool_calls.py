@@ -23,6 +23,7 @@ MARKERS = {
     "mistral": ("[TOOL_CALLS]", ""),
 }
 ID_CHARACTERS = 9  # as Mistral's templates demand
+SLICE = 2_048  # characters that are read at once
 BETWEEN = " \n\r\t;,"  # two calls
 
 
@@ -74,10 +75,11 @@ class CallReader:
 
     def read(self, text: str) -> list[Piece]:
         """What is certain after this text."""
-        self._held += text
         pieces: list[Piece] = []
-        while self._advance(pieces):
-            pass
+        for start in range(0, max(1, len(text)), SLICE):  # what is held is copied at each part
+            self._held += text[start : start + SLICE]
+            while self._advance(pieces):
+                pass
         return pieces
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:

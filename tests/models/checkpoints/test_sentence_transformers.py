@@ -76,7 +76,7 @@ def test_several_poolings_are_read_in_the_order_of_their_vectors(
     ("pooling", "message"),
     [
         ({"pooling_mode_median": True}, "asks for 'pooling_mode_median', but must be of cls, max"),
-        ({"pooling_mode": ["mean", "median"]}, "asks for 'median', but .*: export it to ONNX"),
+        ({"pooling_mode": ["mean", "median"]}, "asks for 'median', but .*: it cannot be imported"),
         ({}, "asks for no pooling"),
     ],
 )
@@ -107,9 +107,9 @@ def test_maps_stand_between_pooling_and_normalising(tmp_path: Path) -> None:
         (["Transformer", "Dense"], "but only Transformer, Pooling, then any of Dense, LayerNorm"),
         (
             ["Router", "Normalize"],
-            "Router is several networks, of which a text's task chooses: exp",
+            "Router is several networks, of which a text's task chooses: it",
         ),
-        (["StaticEmbedding"], "StaticEmbedding is a table of vectors without attention: export it"),
+        (["StaticEmbedding"], "StaticEmbedding is a table of vectors without attention: it can"),
         ([], "lists nothing, but only Transformer"),
     ],
 )

@@ -124,7 +124,10 @@ def test_an_import_may_add_the_norm_that_no_file_declares(tmp_path: Path) -> Non
             {"activation_function": "my.code.Swish"},
             "'my.code.Swish', but must be one of torch.nn.I",
         ),
-        ({"activation_function": "torch.nn.Softmax"}, "but must be one of .*: export it to ONNX"),
+        (
+            {"activation_function": "torch.nn.Softmax"},
+            "but must be one of .*: it cannot be imported",
+        ),
         ({"module_input_name": "token_embeddings"}, "module_input_name is 'token_embeddings', but"),
         ({"bias": False}, r"2_Dense/model.safetensors: weights 1 unexpected: linear\.bias"),
         ({"bias": "yes"}, "bias is 'yes', but must be true or false"),

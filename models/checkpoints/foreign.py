@@ -1,0 +1,127 @@
+"""What a folder is that is not one of transformers, and what can be done with it.
+
+A folder is told by its names of files alone; nothing of it is opened. Each way out was tried, and
+`docs/compatibility.md` says with what; where none is known the message says that.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from models.checkpoints.ways_out import AS_TENSORS, MADE_OF
+from models.checkpoints.weights import (
+    INDEX_FILE,
+    PICKLED_FILE,
+    PICKLED_INDEX_FILE,
+    WEIGHTS_FILE,
+)
+from models.errors import CheckpointError
+
+CONFIG_FILE, MODULES_FILE = "config.json", "modules.json"
+READ = (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE)
+MAX_FILES = 10_000  # of a folder's names that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A program's folder: how it is told, what it is, and the way out."""
+
+    signs: tuple[str, ...]  # patterns of names, any of which tells it
+    what: str
+    way_out: str
+    beside: tuple[str, ...] = ()  # of which one must be there too
+    has_own_config: bool = False  # whether it is told even where config.json and weights are there
+
+
+GGUF = (
+    "write it as a folder of transformers 5, with the packages gguf and accelerate: "
+    "AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=FILE, "
+    "quantization_config=GgufConfig(dequantize=True)).save_pretrained(OTHER), then "
+    "AutoTokenizer.from_pretrained(FOLDER, gguf_file=FILE).save_pretrained(OTHER), and import "
+    "OTHER, whose weights are floats again"
+)
+KINDS = (
+    Kind(("gliner_config.json",), "of GLiNER", MADE_OF, has_own_config=True),
+    Kind(("genai_config.json",), "of onnxruntime-genai", MADE_OF),
+    Kind(("mlc-chat-config.json",), "of MLC", MADE_OF),
+    Kind(
+        ("model_index.json",),
+        "of a pipeline of diffusers",
+        "it makes images; nothing here does",
+    ),
+    Kind(
+        ("adapter_config.json",),
+        "of an adapter of PEFT without its base",
+        "import the base with it: attendant import BASE CHECKPOINT --adapter FOLDER, or serve it "
+        "beside its base by attendant import-adapter",
+    ),
+    Kind(("*.gguf",), "of GGUF", GGUF),
+    Kind(("*.engine", "*.plan"), "of an engine of TensorRT", MADE_OF),
+    Kind(
+        ("model.bin",),
+        "of CTranslate2",
+        MADE_OF,
+        beside=("vocabulary*", "shared_vocabulary*", "source_vocabulary*"),
+    ),
+    Kind(("openvino_*.xml", "*.xml"), "of OpenVINO", MADE_OF, beside=("*.bin",)),
+    Kind(("*.onnx", "onnx/*.onnx"), "of graphs in ONNX", AS_TENSORS),
+    Kind(
+        ("tf_model*.h5", "saved_model.pb", "*.keras", "model.weights.h5"), "of TensorFlow", MADE_OF
+    ),
+    Kind(("flax_model*.msgpack",), "of Flax", MADE_OF),
+    Kind(("*.tflite",), "of TensorFlow Lite", MADE_OF),
+    Kind(("*.mlmodel", "*.mlpackage"), "of Core ML", MADE_OF),
+    Kind(("weights*.npz",), "of MLX", MADE_OF),
+    Kind(
+        ("consolidated*", "params.json"),
+        "in the form of Mistral's or Meta's own programs",
+        "import the files with config.json and model*.safetensors, which most are published with "
+        "too; this form cannot be read",
+    ),
+    Kind(
+        ("model.*.safetensors", "pytorch_model.*.bin"),
+        "of a variant alone",
+        "copy the file to model.safetensors, or to pytorch_model.bin, and import the folder again",
+    ),
+)
+
+
+def check_is_ours(folder: Path) -> None:
+    """Raise `CheckpointError`, which says what the folder is, unless transformers may read it."""
+    names = _names(folder)
+    has_weights = any(_has(names, form, f"*/{form}") for form in READ)
+    is_complete = has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
+    for kind in KINDS:
+        if (kind.has_own_config or not is_complete) and _is(kind, names):
+            raise CheckpointError(
+                f"{folder} is a folder {kind.what}, not one of transformers: {kind.way_out}"
+            )
+
+
+def check_is_folder(source: Path) -> None:
+    """Raise `CheckpointError` where the source is a file; it says what of."""
+    if not source.is_file():
+        return
+    kind = next((each for each in KINDS if _is(each, {source.name}) and not each.beside), None)
+    what = f" {kind.what}: {kind.way_out}" if kind else ": give the folder that it is in"
+    raise CheckpointError(f"{source} is a file{what}")
+
+
+def _is(kind: Kind, names: Collection[str]) -> bool:
+    return _has(names, *kind.signs) and (not kind.beside or _has(names, *kind.beside))
+
+
+def _has(names: Collection[str], *patterns: str) -> bool:
+    match: Callable[[str, str], bool] = fnmatch
+    return any(match(name, pattern) for name in names for pattern in patterns)
+
+
+def _names(folder: Path) -> set[str]:
+    """Of the folder's files, and of those in its folders, with these in front."""
+    names: set[str] = set()
+    for path in sorted(folder.iterdir())[:MAX_FILES]:
+        names.add(path.name)
+        if path.is_dir() and not path.name.startswith("."):
+            names |= {f"{path.name}/{each.name}" for each in sorted(path.iterdir())[:MAX_FILES]}
+    return names
