@@ -18,6 +18,7 @@ from service.errors import InvalidArgument
 from service.http.compression import Buffer
 from service.http.kserve.json_data import read_data, write_data
 from service.http.kserve.request import (
+    check_count,
     check_parts,
     decode_json,
     read_parameters,
@@ -41,7 +42,9 @@ def parse_generate(
     request_id = decode_json(_ID, fields.pop("id"), "id") if "id" in fields else ""
     message = pb.ModelInferRequest(model_name=interface.name, model_version=version, id=request_id)
     contents: list[Content] = []
-    for name, value in _flattened(fields, inputs):
+    flattened = list(_flattened(fields, inputs))
+    check_count(len(flattened) - len(inputs))
+    for name, value in flattened:
         if name not in inputs:
             (read,) = read_parameters({name: value}).values()
             set_parameter(message.parameters[name], name, read)

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from tritonclient.grpc import service_pb2 as pb
 
 from service.api.classification import PARAMETER as CLASSES
+from service.api.infer import MAX_PARAMETERS
 from service.api.long_message import Content, LongInferRequest
 from service.api.regions import REGION, Tensor
 from service.contract.tensors import BYTES, DATATYPES
@@ -116,6 +117,7 @@ def parse_infer(
         check_parts(view[:header_length], max_parts)
     content = decode_json(_BODY, view[:header_length])
     message = pb.ModelInferRequest(model_name=model, model_version=version, id=content.id or "")
+    check_count(len(content.parameters or ()))
     parameters = read_parameters(content.parameters)
     is_binary = _flag(parameters.pop(_BINARY_OUTPUT, False), _BINARY_OUTPUT)
     for name, value in parameters.items():
@@ -155,6 +157,15 @@ def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer, of: str = "") 
         raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from error
     except RecursionError:
         raise InvalidArgument("the request's JSON has too many lists inside each other") from None
+
+
+def check_count(num_parameters: int) -> None:
+    """Raise `InvalidArgument` for more parameters than a request may have."""
+    if num_parameters > MAX_PARAMETERS:
+        raise InvalidArgument(
+            f"the request has {num_parameters} parameters, the server takes at most "
+            f"{MAX_PARAMETERS}"
+        )
 
 
 def read_parameters(parameters: Mapping[str, Raw] | None) -> Parameters:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from service.api.infer import MAX_PARAMETERS
 from service.api.tensors import parse_inputs
 from service.contract.interface import ModelInterface
 from service.contract.tensors import DATATYPES, Signature
@@ -197,6 +198,14 @@ def test_a_request_that_is_wrong_in_its_form_is_refused_by_name(
     content: Any, binary: bytes, text: str
 ) -> None:
     assert refusal(content, binary) == text
+
+
+def test_parameters_of_a_request_are_bounded() -> None:
+    parameters = dict.fromkeys(map(str, range(MAX_PARAMETERS)), 1)
+    assert parse({"inputs": [X], "parameters": parameters}).message.parameters
+    body = json.dumps({"inputs": [X], "parameters": {**parameters, "more": 1}}).encode()
+    with pytest.raises(InvalidArgument, match="has 1025 parameters, the server takes at most 1024"):
+        parse_infer(body, len(body), "m", "")
 
 
 def test_parts_of_a_request_are_bounded_but_not_what_is_in_its_strings() -> None:
