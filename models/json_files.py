@@ -14,23 +14,26 @@ from models.errors import CheckpointError, SettingError, reason, shown
 MAX_JSON_BYTES = 2**26  # a configuration may list every added token
 
 
-def read_json(path: Path) -> object:
+def read_json(path: Path, most: int = MAX_JSON_BYTES) -> object:
+    """The contents of a file of at most `most` bytes. Raises `CheckpointError`."""
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: copy the whole folder of the checkpoint")
     size = path.stat().st_size
-    if size > MAX_JSON_BYTES:
-        raise CheckpointError(f"{path} has {size} bytes, but must have at most {MAX_JSON_BYTES}")
+    if size > most:
+        raise CheckpointError(f"{path} has {size} bytes, but must have at most {most}")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError: also a number of many digits
         raise CheckpointError(f"{path} is not JSON: {reason(error)}") from error
 
 
-def read_object(path: Path, *, optional: bool = False) -> dict[str, Any]:
+def read_object(
+    path: Path, *, optional: bool = False, most: int = MAX_JSON_BYTES
+) -> dict[str, Any]:
     """Return the JSON object in the file; `{}` if it is absent and may be."""
     if optional and not path.is_file():
         return {}
-    value = read_json(path)
+    value = read_json(path, most)
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds a {type(value).__name__}, but must hold an object")
     return value

@@ -16,8 +16,9 @@ from commands.train.pretrain_reports import pretrain_reports_of, tokens_per_s
 from commands.train.progress import RateColumn, TrainingBar, spoken, step_line
 from commands.train.running import run_training, save_trained, summary
 from models.checkpoints.checkpoint import Checkpoint, check_replaceable, load_checkpoint
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.data.corpus import Corpus, read_corpus
-from models.data.tokenizer import load_tokenizer, read_tokenizer
+from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer, read_tokenizer
 from models.errors import CheckpointError, SettingError
 from models.networks.kinds import kind_of
 from models.recipes.findings import remark_on_falling_loss
@@ -113,5 +114,6 @@ def tokenizer_for(
     if given is None:
         return pretraining.train_tokenizer(corpus.train, settings)
     if given.is_dir():
-        return load_tokenizer(given, is_byte_level=pretraining.is_byte_level)
+        is_read = (given / TOKENIZER_FILE).is_file()
+        return load_tokenizer(given) if is_read else load_foreign_tokenizer(given)
     return read_tokenizer(given)

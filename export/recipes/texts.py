@@ -244,6 +244,7 @@ def _manifest(checkpoint: Checkpoint, settings: ExportSettings, graphs: BuiltGra
         task=checkpoint.task,
         max_tokens=checkpoint.max_tokens,
         pad_token_id=network.pad_token_id,
+        vocab_size=checkpoint.num_rows_if_fewer,
         labels=checkpoint.labels,
         score_function=network.score_function,
         pair_template=network.pair_template,

@@ -24,13 +24,13 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
-from models.checkpoints.embedder_use import EmbedderUse
+from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
 from models.checkpoints.foreign import check_is_folder, check_is_ours
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
 from models.checkpoints.sampling_defaults import read_sampling
-from models.checkpoints.sentence_transformers import lowered
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
     WEIGHTS_FILE,
@@ -52,6 +52,7 @@ __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"
 FORMAT = "attendant-checkpoint-1"
 WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before have none
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
+MAX_WITHOUT_ROW = 1_024  # tokens that were added without a row of the network's table
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "wrong.csv", "loss.png", "attention.png")
 ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE)  # what training adapters writes
@@ -84,15 +85,19 @@ class Checkpoint:
         if not len(self.labels) == len(set(self.labels)) == num_labels:
             raise SettingError("labels", self.labels, f"{num_labels} different names")
         check_range("max_tokens", self.max_tokens, 1, config.max_positions)
-        most = num_ids(self.tokenizer)
-        if kind.has_tokenizer and most > config.vocab_size:
-            limit = f"at most the model's vocab_size, {config.vocab_size}"
-            raise SettingError("the tokenizer's vocabulary size", most, limit)
+        if kind.has_tokenizer:
+            _check_rows(self.tokenizer, config.vocab_size)
 
     @property
     def config(self) -> Any:  # noqa: ANN401 - each network has its own
         """The sizes of the network."""
         return self.model.config
+
+    @property
+    def num_rows_if_fewer(self) -> int:
+        """The rows of the network's table, where the tokenizer has more tokens; else 0."""
+        num_rows = int(self.config.vocab_size)
+        return num_rows if num_ids(self.tokenizer) > num_rows else 0
 
     @property
     def text_network(self) -> TextNetwork:
@@ -112,6 +117,24 @@ class Checkpoint:
                 "text-classification or embedding checkpoint has"
             )
         return self.model
+
+
+def _check_rows(tokenizer: Tokenizer, num_rows: int) -> None:
+    """Raise `SettingError` for tokens without a row in the network's table, but for a few added.
+
+    A prompt that spells one of these is refused, as it would fail in any other library.
+    """
+    of_texts = 1 + max(tokenizer.get_vocab(with_added_tokens=False).values(), default=-1)
+    most = num_ids(tokenizer)
+    if of_texts > num_rows or most > num_rows + MAX_WITHOUT_ROW:
+        limit = f"at most the model's vocab_size, {num_rows}"
+        raise SettingError("the tokenizer's vocabulary size", max(of_texts, most), limit)
+    if most <= num_rows:
+        return
+    around = [*tokenizer.encode("").ids, *tokenizer.encode("", "").ids]
+    if any(token >= num_rows for token in around):
+        limit = f"below the model's vocab_size, {num_rows}"
+        raise SettingError("the id of a token that is put around texts", max(around), limit)
 
 
 def load_checkpoint(
@@ -138,8 +161,9 @@ def load_checkpoint(
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
     if kind.has_tokenizer and pretrained.tokenizer is None:
-        tokenizer = load_tokenizer(pretrained.folder, is_byte_level=task == "text-generation")
-        tokenizer = lowered(tokenizer, pretrained.folder)
+        tokenizer = load_foreign_tokenizer(pretrained.folder)
+    if task != "embedding":
+        check_no_prompt(folder)
     sampling: dict[str, float] = {}
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are

@@ -15,6 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 from models.checkpoints.architectures import CLASSIFIER, architecture_of
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.checkpoints.left_out import OUTPUT_LAYER, SCORES, without
 from models.checkpoints.llama import (
@@ -24,10 +25,9 @@ from models.checkpoints.llama import (
     text_values,
 )
 from models.checkpoints.score_heads import PAIRS, score_head
-from models.checkpoints.sentence_transformers import EmbedderFolder, lowered
+from models.checkpoints.sentence_transformers import EmbedderFolder
 from models.checkpoints.stops import stop_tokens
 from models.checkpoints.weights import WEIGHTS_FILE, assign_weights, build_on_meta, read_weights
-from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError
 from models.json_files import fields_of, read_object
 from models.networks.decoder_readers import (
@@ -88,8 +88,7 @@ def load_reader(use: EmbedderFolder, context: int | None, task: str | None) -> R
     path = folder / "config.json"
     values = read_object(path)
     body = _body(values, context, folder)
-    plain = lowered(load_tokenizer(folder, is_byte_level=True), folder)
-    tokenizer = ending_as_declared(plain, folder)
+    tokenizer = ending_as_declared(load_foreign_tokenizer(folder), folder)
     labels: tuple[str, ...] = ()
     if use.is_declared:
         body = replace(body, tensors=without(body.tensors, [SCORES], weights_path))

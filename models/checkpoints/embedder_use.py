@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from models.checkpoints.setting_keys import check_keys
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_whole, fields_of, read_object
 
@@ -33,6 +34,7 @@ class EmbedderUse:
         """What a folder of Hugging Face's declares; nothing where it declares nothing."""
         path = folder / USE_FILE
         with fields_of(path, read_object(path, optional=True)) as values:
+            check_keys(path, values)
             prompts = _prompts_of(values.get("prompts") or {}, path)
             default = str(values.get("default_prompt_name") or "")
             similarity = values.get("similarity_fn_name") or ""
@@ -72,6 +74,20 @@ class EmbedderUse:
         """The same with the widths below the network's own, the most first."""
         below = sorted({each for each in self.dimensions if each < width}, reverse=True)
         return self.cut_to(below)
+
+
+def check_no_prompt(folder: Path) -> None:
+    """Raise `CheckpointError` where a folder that is no embedder's puts a prompt before texts."""
+    path = folder / USE_FILE
+    with fields_of(path, read_object(path, optional=True)) as values:
+        check_keys(path, values)
+        name = values.get("default_prompt_name")
+        prompts = values.get("prompts") or {}
+        if name and prompts.get(name):
+            raise CheckpointError(
+                f"{path}: default_prompt_name is {shown(name)}, but only embedders have prompts: "
+                "set it to null, and let clients put the prompt before their texts"
+            )
 
 
 def parse_dimensions(text: str, width: int) -> tuple[int, ...]:

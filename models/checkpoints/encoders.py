@@ -19,13 +19,13 @@ from models.checkpoints.architectures import (
 )
 from models.checkpoints.families import FAMILIES
 from models.checkpoints.family import ANSWERER, NEXT_SENTENCE, TAGGER, Family
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.known import known_types
 from models.checkpoints.left_out import INDICES, POOLER, Rule, renamed, without, without_copies
 from models.checkpoints.score_heads import PAIRS, TEXTS, ScoreHead, names_of, score_head
 from models.checkpoints.sentence_transformers import EmbedderFolder
 from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import WEIGHTS_FILE, assign_weights, build_on_meta, read_weights
-from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError, shown
 from models.json_files import check_only, fields_of, read_object
 from models.networks.encoder import Encoder, EncoderConfig
@@ -248,7 +248,7 @@ def mask_of(values: Mapping[str, Any], family: Family, folder: Path) -> int | No
     """The mask's id where the declared architecture fills masks; without a mask it cannot."""
     if not architecture_of(values).endswith(family.fills_masks):
         return None
-    found: int | None = load_tokenizer(folder).token_to_id(family.mask)
+    found: int | None = load_foreign_tokenizer(folder).token_to_id(family.mask)
     return found
 
 

@@ -19,6 +19,7 @@ from models.checkpoints.embedder_use import USE_FILE
 from models.checkpoints.image_processors import PREPROCESSOR_FILE
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from models.checkpoints.retrieval import HEAD_FILES
+from models.checkpoints.setting_keys import TEXT_SETTINGS
 from models.checkpoints.weights import (
     INDEX_FILE,
     PICKLED_FILE,
@@ -33,11 +34,6 @@ from models.json_files import read_json
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 MODULES_FILE, CONFIG_FILE = "modules.json", "config.json"
 MAX_MODULES = 64
-# Of an embedder, by the kind of its encoder: sentence-transformers reads each of them.
-SENTENCE_FILES = tuple(
-    f"sentence_{kind}_config.json"
-    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
 MODEL_FILES = (
     CONFIG_FILE,
     "generation_config.json",
@@ -52,7 +48,7 @@ MODEL_FILES = (
     "vocab.json",
     "merges.txt",
     SOURCE_FILE,
-    *SENTENCE_FILES,
+    *TEXT_SETTINGS,
     PREPROCESSOR_FILE,
     "processor_config.json",
 )

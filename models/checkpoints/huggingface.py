@@ -36,8 +36,9 @@ from models.checkpoints.llama import (
 from models.checkpoints.retrieval import term_embedder, three_way_embedder
 from models.checkpoints.sampling_defaults import GENERATION_CONFIG
 from models.checkpoints.score_heads import names_of
-from models.checkpoints.sentence_transformers import MODULES_FILE, EmbedderFolder, max_sequence
+from models.checkpoints.sentence_transformers import MODULES_FILE, EmbedderFolder
 from models.checkpoints.seq2seq import SEQ2SEQ, is_seq2seq, seq2seq_family, with_output_of
+from models.checkpoints.settings_files import longest_text
 from models.checkpoints.stops import stop_tokens
 from models.checkpoints.vector_maps import with_maps
 from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
@@ -67,7 +68,6 @@ from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
 
 CONFIG_FILE = "config.json"
-ENORMOUS_TOKENS = 1_000_000  # tokenizer_config.json writes 10^30 for "no limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +218,5 @@ def load_encoder(use: EmbedderFolder, task: str | None = None) -> PretrainedMode
 
 
 def max_tokens_of(folder: Path, max_positions: int) -> int:
-    """Return the least of what the positions, the tokenizer and sentence-transformers allow."""
-    path = folder / "tokenizer_config.json"
-    with fields_of(path, read_object(path, optional=True)) as values:
-        declared = int(values.get("model_max_length") or ENORMOUS_TOKENS)
-    return min(max_positions, declared, max_sequence(folder) or ENORMOUS_TOKENS)
+    """What the files of texts allow, and at most the positions that the network has."""
+    return min(max_positions, longest_text(folder) or max_positions)

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import read_pickle
-from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError, check_choice, shown
 from models.json_files import fields_of, read_object
 from models.networks.heads import EncoderNetwork, TextEmbedder
@@ -106,7 +106,7 @@ def term_embedder(model: EncoderNetwork, use: TermPooling, path: Path) -> TermEm
 
 def unweighted_ids(folder: Path) -> list[int]:
     """The ids of special tokens that get no weight."""
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_foreign_tokenizer(folder)
     path = folder / "tokenizer_config.json"
     with fields_of(path, read_object(path, optional=True)) as values:
         spelt = [_spelling(values, role, name) for role, name in UNWEIGHTED.items()]

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tokenizers import Tokenizer
-from tokenizers.normalizers import Lowercase, Sequence
-
 from models.checkpoints.retrieval import TermPooling, has_three_ways
 from models.checkpoints.score_heads import is_cross_encoder
+from models.checkpoints.setting_keys import check_keys
 from models.checkpoints.vector_maps import (
     DENSE,
     DROPOUT,
@@ -23,11 +21,11 @@ from models.checkpoints.vector_maps import (
     check_normalize,
 )
 from models.checkpoints.ways_out import ELSEWHERE
-from models.errors import CheckpointError, shown
-from models.json_files import check_known, check_whole, fields_of, read_json, read_object
+from models.errors import CheckpointError, SettingError, shown
+from models.json_files import check_known, fields_of, read_json, read_object
 from models.networks.pooling import TOGETHER
 
-MODULES_FILE, SETTINGS_FILE = "modules.json", "sentence_bert_config.json"
+MODULES_FILE = "modules.json"
 PACKAGE = "sentence_transformers"
 TRANSFORMER, POOLING, SPLADE = "Transformer", "Pooling", "SpladePooling"
 MAPS = (DENSE, LAYER_NORM, DROPOUT)  # between pooling and normalising
@@ -106,9 +104,15 @@ def _steps(path: Path) -> list[Step]:
     modules = read_json(path)
     if not isinstance(modules, list):
         raise CheckpointError(f"{path} must hold a list of modules")
-    steps = []
-    for module in modules:
+    steps: list[Step] = []
+    names: set[str] = set()
+    for number, module in enumerate(modules):
         with fields_of(path, module) as values:
+            check_keys(path, values)
+            own = str(values.get("name", number))
+            if own in names:  # there the later step takes the place of the earlier
+                raise SettingError("name", own, "another for each module")
+            names.add(own)
             package, _, name = str(values["type"]).rpartition(".")
             if package.partition(".")[0] != PACKAGE:
                 raise CheckpointError(
@@ -160,22 +164,3 @@ def read_pooling(path: Path) -> str:
             f"{path} asks for {asked}, but must be of {', '.join(POOLING_MODES)}: {ELSEWHERE}"
         )
     return TOGETHER.join(dict.fromkeys(chosen))
-
-
-def lowered(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
-    """The tokenizer, which lowers the case first where the folder says so."""
-    values = read_object(folder / SETTINGS_FILE, optional=True)
-    if values.get("do_lower_case"):
-        own = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
-        tokenizer.normalizer = Sequence([Lowercase(), *own])
-    return tokenizer
-
-
-def max_sequence(folder: Path) -> int | None:
-    """Return `max_seq_length` in tokens, where the folder declares it."""
-    path = folder / SETTINGS_FILE
-    with fields_of(path, read_object(path, optional=True)) as values:
-        declared = values.get("max_seq_length")
-        if declared is None:
-            return None
-        return check_whole("max_seq_length", declared, 1, 2**31 - 1)

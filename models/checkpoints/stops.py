@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
-from models.data.tokenizer import TOKENIZER_FILE, read_tokenizer
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
+from models.data.tokenizer import TOKENIZER_FILE
 from models.errors import SettingError
 from models.json_files import read_object
 
@@ -51,7 +52,7 @@ def _ids(stated: object) -> list[int]:
 def _ids_of_words(folder: Path) -> Iterable[int]:
     if not (folder / TOKENIZER_FILE).is_file():
         return
-    tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
+    tokenizer = load_foreign_tokenizer(folder)
     chat = read_chat(folder)
     settings = read_object(folder / TOKENIZER_CONFIG, optional=True)
     for word in (*_end_of_text(settings), *_ends_in_templates(chat)):

@@ -1,36 +1,44 @@
 """Read the tokenizer of a checkpoint, with padding and truncation switched off.
 
 Knows nothing about models. Batching decides about padding, and the reader of a text decides whether
-it may be cut, so a tokenizer that does either by itself would hide both.
+it may be cut, so a tokenizer that does either by itself would hide both. The side of a cut is the
+tokenizer's: a file says "left" by a limit that no text reaches.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
-from tokenizers import AddedToken, BertWordPieceTokenizer, Tokenizer
+from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import ByteLevel as ByteLevelOffsets
 
 from models.errors import CheckpointError, reason
-from models.json_files import read_object
 
 TOKENIZER_FILE = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 2**28  # that of 262,144 tokens has 33 MB
-VOCABULARY_FILE = "vocab.txt"  # all that BERT checkpoints before 2020 have
-BYTE_LEVEL_FILES = ("vocab.json", "merges.txt")  # all that GPT-2 checkpoints before 2020 have
 END_OF_TEXT = "<|endoftext|>"
+LEFT = "left"
+UNLIMITED_TOKENS = 2**31 - 1
 
 
-def load_tokenizer(folder: Path, *, is_byte_level: bool = False) -> Tokenizer:
-    """The tokenizer of tokenizer.json, else of older files: GPT-2's if `is_byte_level`."""
-    path = folder / TOKENIZER_FILE
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint of our own."""
+    return read_tokenizer(folder / TOKENIZER_FILE)
+
+
+def read_tokenizer(path: Path, *, keeps_limits: bool = False) -> Tokenizer:
+    """The tokenizer of a file. Raises `CheckpointError`.
+
+    Without limits it neither pads nor cuts; the side that it cuts on is kept all the same.
+    """
     if not path.is_file():
-        return _from_merges(folder) if is_byte_level else _from_vocabulary(folder)
-    return read_tokenizer(path)
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
+        raise CheckpointError(
+            f"{path} is missing: expected the file that a fast tokenizer of `transformers` writes "
+            "with save_pretrained"
+        )
     size = path.stat().st_size
     if size > MAX_TOKENIZER_BYTES:
         raise CheckpointError(
@@ -46,7 +54,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
         raise CheckpointError(
             f"{path} is not in the format of `tokenizers`: {reason(error)}"
         ) from error
-    return without_limits(tokenizer)
+    return tokenizer if keeps_limits else without_limits(tokenizer)
 
 
 def num_ids(tokenizer: Tokenizer) -> int:
@@ -55,16 +63,83 @@ def num_ids(tokenizer: Tokenizer) -> int:
 
 
 def without_limits(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, which neither pads nor cuts; it keeps the side that it would cut on."""
+    side = side_of_cuts(tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    return cutting_left(tokenizer) if side == LEFT else tokenizer
+
+
+def side_of_cuts(tokenizer: Tokenizer) -> str:
+    """The side of a text on which a tokenizer cuts: "right" where nothing says so."""
+    return str((tokenizer.truncation or {}).get("direction", "right"))
+
+
+def cutting_left(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, whose file says that texts are cut at their beginning; it cuts none itself."""
+    tokenizer.enable_truncation(UNLIMITED_TOKENS, direction=LEFT)
     return tokenizer
 
 
 def cutting_copy(tokenizer: Tokenizer, max_tokens: int) -> Tokenizer:
     """Return a copy that cuts texts to `max_tokens`, special tokens kept and counted."""
     copy = Tokenizer.from_str(tokenizer.to_str())
-    copy.enable_truncation(max_tokens)
+    copy.enable_truncation(max_tokens, direction=side_of_cuts(tokenizer))
     return copy
+
+
+def without_types(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, which gives both parts of a pair type 0."""
+    if not any(tokenizer.encode("a", "a").type_ids):
+        return tokenizer
+    fields = json.loads(tokenizer.to_str())
+    fields["post_processor"] = _without_types(fields["post_processor"])
+    return Tokenizer.from_str(json.dumps(fields))
+
+
+def _without_types(step: Any) -> Any:  # noqa: ANN401 - a step of the library's, as JSON
+    """A step that puts tokens around texts, with type 0 for all of them."""
+    plain = {"type": "TemplateProcessing", "special_tokens": {}}
+    if step is None or step["type"] == "ByteLevel":
+        texts = {"single": _template("A"), "pair": _template("A", "B")}
+        own = [] if step is None else [step]
+        return {"type": "Sequence", "processors": [*own, {**plain, **texts}]}
+    if step["type"] == "Sequence":
+        *before, last = step["processors"]
+        return {**step, "processors": [*before, _without_types(last)]}
+    if step["type"] == "BertProcessing":
+        (cls, cls_id), (sep, sep_id) = step["cls"], step["sep"]
+        special = {
+            token: {"id": token, "ids": [token_id], "tokens": [token]}
+            for token, token_id in ((cls, cls_id), (sep, sep_id))
+        }
+        return {
+            **plain,
+            "single": _template(cls, "A", sep),
+            "pair": _template(cls, "A", sep, "B", sep),
+            "special_tokens": special,
+        }
+    if step["type"] == "TemplateProcessing":
+        return {
+            **step,
+            **{
+                name: [
+                    {kind: {**part, "type_id": 0}}
+                    for each in step[name]
+                    for kind, part in each.items()
+                ]
+                for name in ("single", "pair")
+            },
+        }
+    return step
+
+
+def _template(*parts: str) -> list[dict[str, Any]]:
+    """A template of texts, A and B, and of tokens."""
+    return [
+        {"Sequence" if part in ("A", "B") else "SpecialToken": {"id": part, "type_id": 0}}
+        for part in parts
+    ]
 
 
 def byte_level(model: BPE, *, add_prefix_space: bool = False) -> Tokenizer:
@@ -74,34 +149,3 @@ def byte_level(model: BPE, *, add_prefix_space: bool = False) -> Tokenizer:
     tokenizer.post_processor = ByteLevelOffsets(trim_offsets=False)
     tokenizer.decoder = ByteLevelDecoder()
     return tokenizer
-
-
-def _from_vocabulary(folder: Path) -> Tokenizer:
-    path = folder / VOCABULARY_FILE
-    if not path.is_file():
-        raise _missing(folder)
-    settings = read_object(folder / "tokenizer_config.json", optional=True)
-    lowercase = bool(settings.get("do_lower_case", True))
-    pieces = BertWordPieceTokenizer(str(path), lowercase=lowercase)
-    return without_limits(Tokenizer.from_str(pieces.to_str()))
-
-
-def _from_merges(folder: Path) -> Tokenizer:
-    vocabulary, merges = (folder / name for name in BYTE_LEVEL_FILES)
-    if not (vocabulary.is_file() and merges.is_file()):
-        raise _missing(folder)
-    settings = read_object(folder / "tokenizer_config.json", optional=True)
-    try:
-        model = BPE.from_file(str(vocabulary), str(merges))
-    except Exception as error:  # the library raises nothing narrower
-        raise CheckpointError(f"{vocabulary} and {merges} do not fit together: {error}") from error
-    tokenizer = byte_level(model, add_prefix_space=bool(settings.get("add_prefix_space", False)))
-    tokenizer.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
-    return tokenizer
-
-
-def _missing(folder: Path) -> CheckpointError:
-    return CheckpointError(
-        f"{folder / TOKENIZER_FILE} is missing: expected the file that a fast tokenizer of "
-        "`transformers` writes with save_pretrained"
-    )

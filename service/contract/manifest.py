@@ -46,7 +46,7 @@ SCORE_FUNCTIONS: Mapping[str, tuple[ScoreFunction, ...]] = {
 SparseRows = Literal["", "token", "text"]
 FORMAT = 1
 _WHOLE_NUMBERS = (
-    *("max_tokens", "pad_token_id", "embedding_size", "num_layers", "num_heads"),
+    *("max_tokens", "pad_token_id", "vocab_size", "embedding_size", "num_layers", "num_heads"),
     *("mask_token_id", "max_source_tokens", "decoder_start_token_id"),
     *("sparse_size", "token_vector_size"),
 )
@@ -168,6 +168,8 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)  # of what exported it
     variants: tuple[Variant, ...] = ()  # in the order in which they are to be preferred
     left_out: dict[str, str] = field(default_factory=dict)  # by `Variant.kind`: why it is not there
+    # Rows of the network's table, where the tokenizer has more tokens; 0 where each has its row.
+    vocab_size: int = 0
 
     def __post_init__(self) -> None:
         _check_choice("task", self.task, TaskName)

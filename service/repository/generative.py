@@ -26,7 +26,7 @@ from service.generation.step_logits import StepLogits
 from service.repository.plan import ModelPlan
 from service.runtime.session import SessionOptions, load_error
 from service.runtime.template_process import TemplateLimits
-from service.runtime.tokenizer import PromptTokenizer
+from service.runtime.tokenizer import PromptTokenizer, check_table
 from service.serving.chat import Chat
 from service.serving.generative_model import GenerativeModel, Room
 from service.serving.model import Host
@@ -91,12 +91,9 @@ def load_decoder(
         graph.with_name("tokenizer.json"),
         room.max_prompt_tokens,
         plan.settings.max_text_characters,
+        num_rows=decoder.vocab_size,
     )
-    if len(tokenizer.token_bytes) > decoder.vocab_size:
-        raise LoadError(
-            f"tokenizer.json has ids up to {len(tokenizer.token_bytes) - 1}, "
-            f"the model knows {decoder.vocab_size}"
-        )
+    check_table(tokenizer, decoder.vocab_size, "tokenizer.json")
     start_token_id = manifest.decoder_start_token_id  # 0 where there is none
     for name, token_ids in (
         *((name, getattr(manifest, name)) for name in TOKEN_LISTS),

@@ -55,7 +55,7 @@ class PairTokenizer(TextTokenizer):
             num_kept = min(num_kept, room)
             if num_kept < num_document:
                 document = self._whole.encode(texts[index][1], add_special_tokens=False)
-                document.truncate(num_kept)
+                document.truncate(num_kept, direction=self._side)
                 encoding = self._whole.post_process(query, document)
             ids, types = np.array([encoding.ids], np.int64), np.array([encoding.type_ids], np.int64)
             rows.append(EncodedText(ids, types, num_kept < num_document))

@@ -2,10 +2,11 @@
 
 Rows come back without padding. The file is Hugging Face's `tokenizer.json`; its
 own padding and truncation are switched off, because the request decides about
-truncation and the batch about padding.
+truncation and the batch about padding; the side that is cut is the file's.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from service.runtime.tokenizer_cost import check_growth, check_ids, has_known_ti
 
 Text: TypeAlias = str | tuple[str, str]  # the second is of a pair
 MAX_REASON = 500  # characters of an error of the library, which may quote the file
+MAX_WITHOUT_ROW = 1_024  # tokens that were added without a row of the network's table
 MAX_WINDOWS = 1_024  # of the contexts of one request
 MIN_WINDOW_TOKENS = 8  # of a context in a window, whatever the question takes
 # The overlap of two windows in tokens; at most half of a window's part of the context.
@@ -87,10 +89,17 @@ def _encoding(
 class _Tokenizer:
     """One file's tokenizer, and the bounds of what it takes."""
 
+    _num_rows: int | None = None  # of the network's table, where it is known
+
     def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
         self._max_tokens = max_tokens
         self._max_text_characters = max_text_characters
-        self._whole = _read(path)
+        self._whole, self._side = _read(path)
+
+    @property
+    def whole(self) -> tokenizers.Tokenizer:
+        """The library's tokenizer, which neither pads nor cuts."""
+        return self._whole
 
     @cached_property
     def has_known_time(self) -> bool:
@@ -154,7 +163,7 @@ class _Tokenizer:
     def token_bytes(self) -> tuple[bytes, ...]:
         """By id; empty for special tokens and for ids without one. () if tokens are no bytes."""
         kind = self._byte_kind
-        return bytes_of_tokens(self._whole, kind) if kind else ()
+        return bytes_of_tokens(self._whole, kind)[: self._num_rows] if kind else ()
 
     def _bytes_of(self, token_id: int) -> bytes:
         return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
@@ -256,12 +265,13 @@ class TextTokenizer(_Tokenizer):
         has_encodings: bool = False,
     ) -> None:
         super().__init__(path, max_tokens, max_text_characters)
-        self._cutting = _read(path)
-        self._cutting.enable_truncation(max_tokens)
+        self._cutting, _ = _read(path)
+        self.cuts_left = self._side == "left"
+        self._cutting.enable_truncation(max_tokens, direction=self._side)
         self._has_encodings = has_encodings
         whole = self._whole
         self._encode = whole.encode_batch if has_encodings else whole.encode_batch_fast
-        self._words = None if has_encodings else known_words(whole)
+        self._words = None if has_encodings or self.cuts_left else known_words(whole)
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         """Encode texts, or raise `InvalidArgument` for one without tokens, or with too many."""
@@ -316,7 +326,8 @@ class TextTokenizer(_Tokenizer):
                 "shorten it, or ask for truncation",
                 name,
             )
-        row = np.array([ids[: self._max_tokens]], np.int64)
+        kept = ids[-self._max_tokens :] if self.cuts_left else ids[: self._max_tokens]
+        row = np.array([kept], np.int64)
         unknown = row[(row < 0) | (row >= self.num_tokens)]
         if unknown.size:
             raise invalid_field(name, f"has {unknown[0]}, expected 0 to {self.num_tokens - 1}")
@@ -386,8 +397,17 @@ class PromptTokenizer(_Tokenizer):
     Special tokens that a prompt spells are tokens, as in the library.
     """
 
-    def __init__(self, path: Path, max_tokens: int, max_text_characters: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_tokens: int,
+        max_text_characters: int,
+        *,
+        num_rows: int | None = None,
+    ) -> None:
+        """`num_rows` are those of the network's table, beyond which the file may have tokens."""
         super().__init__(path, max_tokens, max_text_characters)
+        self._num_rows = num_rows
         if self._byte_kind is None:
             kind = type(self._whole.decoder).__name__
             raise LoadError(
@@ -438,7 +458,13 @@ class PromptTokenizer(_Tokenizer):
         ids: list[int] = encoding.ids
         if reading.kept_tokens is not None and len(ids) > reading.kept_tokens and adds:
             ids = self._cut_inside(prompt, reading)
-        return _checked(ids, reading)
+        return self._known(_checked(ids, reading))
+
+    def _known(self, ids: np.ndarray) -> np.ndarray:
+        """The ids, or `InvalidArgument` for a token that the network does not know."""
+        if self._num_rows is not None:
+            check_rows("the prompt", ids, self._num_rows, self.spelling, "prompt")
+        return ids
 
     def _cut_inside(self, prompt: str, reading: PromptReading) -> list[int]:
         """The ids of a prompt that is cut, with all special tokens where there is room for them."""
@@ -456,8 +482,19 @@ class PromptTokenizer(_Tokenizer):
     def encode_part(self, text: str) -> list[int]:
         """The ids of a part of an output, without special tokens around it."""
         with without_panics():
-            ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
+            ids: list[int] = self._of_outputs.encode(text, add_special_tokens=False).ids
         return ids
+
+    @cached_property
+    def _of_outputs(self) -> tokenizers.Tokenizer:
+        """The tokenizer without tokens that the network does not know, which no output has."""
+        if self._num_rows is None or largest_id(self._whole) < self._num_rows:
+            return self._whole
+        fields = json.loads(self._whole.to_str())
+        fields["added_tokens"] = [
+            token for token in fields["added_tokens"] if token["id"] < self._num_rows
+        ]
+        return tokenizers.Tokenizer.from_str(json.dumps(fields))
 
     def encode_marked(
         self, prompt: str, mark: str, reading: PromptReading | None = None
@@ -476,7 +513,7 @@ class PromptTokenizer(_Tokenizer):
         ids: list[int] = _encoding(self._whole, text, has_places=False).ids
         if sum([token_id in self._special_ids for token_id in ids]) != len(spans):
             ids = self._encode_apart(text, spans)
-        return _checked(ids, reading or PromptReading(max_tokens=self._max_tokens))
+        return self._known(_checked(ids, reading or PromptReading(max_tokens=self._max_tokens)))
 
     def _encode_apart(self, text: str, spans: Sequence[Span]) -> list[int]:
         """The ids of a text where special tokens stand at these spans and nowhere else."""
@@ -502,6 +539,19 @@ def _checked(ids: Sequence[int], reading: PromptReading) -> np.ndarray:
     return np.array(ids, np.int64)
 
 
+def check_rows(
+    name: str, ids: np.ndarray, num_rows: int, spell: Callable[[int], str], field: str | None = None
+) -> None:
+    """Raise `InvalidArgument` for a token that the network's table of `num_rows` has no row for."""
+    largest = int(ids.max(initial=-1))
+    if largest >= num_rows:
+        raise InvalidArgument(
+            f"{name} has the token {spell(largest)!r} (id {largest}), which the tokenizer knows "
+            f"and the model does not: its table of tokens has {num_rows} rows; leave it out",
+            field,
+        )
+
+
 def check_num_tokens(num_tokens: int, most: int) -> None:
     """Raise `InvalidArgument` for a prompt without tokens, or with more than `most`."""
     if not 1 <= num_tokens <= most:
@@ -522,8 +572,29 @@ def without_panics() -> Iterator[None]:
         raise ModelFailed(f"the tokenizer failed: {str(error)[:MAX_REASON]}") from error
 
 
-def _read(path: Path) -> tokenizers.Tokenizer:
-    """A tokenizer that neither pads nor cuts."""
+def largest_id(tokenizer: tokenizers.Tokenizer, *, is_added: bool = True) -> int:
+    """The largest id of a tokenizer, with tokens that were added or without; -1 of none."""
+    ids: int = max(tokenizer.get_vocab(with_added_tokens=is_added).values(), default=-1)
+    return ids
+
+
+def check_table(tokenizer: _Tokenizer, num_rows: int, name: str) -> None:
+    """Raise `LoadError` for tokens without a row in the network's table, but for a few added.
+
+    A prompt that has one of these is refused.
+    """
+    whole = tokenizer.whole
+    of_texts, most = largest_id(whole, is_added=False), largest_id(whole)
+    around = max(whole.encode("").ids, default=-1)
+    if of_texts >= num_rows or around >= num_rows or most >= num_rows + MAX_WITHOUT_ROW:
+        raise LoadError(f"{name} has ids up to {most}, the model knows {num_rows}")
+
+
+def _read(path: Path) -> tuple[tokenizers.Tokenizer, str]:
+    """A tokenizer that neither pads nor cuts, and the side of a text on which it is to be cut.
+
+    The file's own limit is not read.
+    """
     try:
         with without_panics():
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
@@ -531,6 +602,7 @@ def _read(path: Path) -> tokenizers.Tokenizer:
         raise LoadError(f"{path.name}: {str(error)[:MAX_REASON]}") from error
     check_ids(tokenizer, path.name)
     check_growth(tokenizer, path.name)
+    side = str((tokenizer.truncation or {}).get("direction", "right"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return tokenizer
+    return tokenizer, side

@@ -16,7 +16,7 @@ from service.batching.request import Item, Request
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.records import EndedRequest, Timings
-from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenRows
+from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenRows, check_rows
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tasks.table import text_task
 from service.serving.tasks.task import GraphOutput, OutputRows, Reading, TextReply
@@ -163,14 +163,26 @@ class TextModel(BatchedModel):
     ) -> list[EncodedText]:
         if isinstance(texts, TokenRows):
             rows = self.tokenizer.take(texts, can_truncate)
+            self._check_rows(rows)
             self.task.check(self, [""] * len(rows), rows)
             return rows
         num_characters = self.tokenizer.check_sizes(texts)
         rows = await self.tokenizing.run(
             lambda: self.tokenizer.encode(texts, can_truncate), num_characters
         )
+        self._check_rows(rows)
         self.task.check(self, texts, rows)
         return rows
+
+    def _check_rows(self, rows: Sequence[EncodedText]) -> None:
+        """Raise `InvalidArgument` for a token that the network's table has no row for."""
+        num_rows = self.manifest.vocab_size
+        if not num_rows:
+            return
+        for index, row in enumerate(rows):
+            for part in (row, row.target):
+                if part is not None:
+                    check_rows(f"text {index}", part.input_ids, num_rows, self.tokenizer.spelling)
 
 
 def parts_of(rows: Sequence[EncodedText], limits: BatchLimits) -> list[list[EncodedText]]:

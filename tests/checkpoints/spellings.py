@@ -81,8 +81,15 @@ def tokenizer(name: str) -> Tokenizer:
 
 def save_tokenizer(name: str, folder: Path) -> None:
     """The files of a tokenizer as transformers writes them."""
+    spelling = SPELLINGS[name]
+    inputs = ["input_ids", "attention_mask"]
+    if ":1" in spelling.pair:  # else its class, which takes any file as it is, has no types
+        inputs.append("token_type_ids")
     fast = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer(name), model_max_length=MAX_TOKENS, **SPELLINGS[name].roles
+        tokenizer_object=tokenizer(name),
+        model_max_length=MAX_TOKENS,
+        model_input_names=inputs,
+        **spelling.roles,
     )
     fast.save_pretrained(folder)
 

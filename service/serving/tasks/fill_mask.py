@@ -86,7 +86,7 @@ class FillChoice:
             raise invalid_field("top_k", f"is {top_k} and candidates are given: give one of them")
         if len(candidates) > MAX_CANDIDATES:
             raise invalid_field("candidates", f"are more than {MAX_CANDIDATES}, which is the limit")
-        num_tokens = model.tokenizer.num_tokens
+        num_tokens = model.manifest.vocab_size or model.tokenizer.num_tokens
         if not 0 <= top_k <= num_tokens:
             raise invalid_field("top_k", f"is {top_k}, the model has {num_tokens} tokens")
         ids = tuple(dict.fromkeys(_candidate(model, word) for word in candidates))
@@ -114,6 +114,11 @@ def _candidate(model: TextTaskModel, word: str) -> int:
         pieces = ", ".join(map(model.tokenizer.spelling, ids)) or "none"
         raise InvalidArgument(
             f"candidate '{word}' is no token of the vocabulary: its tokens are {pieces}"
+        )
+    if ids[0] >= (model.manifest.vocab_size or ids[0] + 1):
+        raise InvalidArgument(
+            f"candidate '{word}' is a token of the tokenizer (id {ids[0]}) that the model does not "
+            f"know: it knows ids below {model.manifest.vocab_size}"
         )
     return ids[0]
 

@@ -15,7 +15,8 @@ from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.checkpoints.embedder_use import EmbedderUse
-from models.checkpoints.sentence_transformers import lowered, read_pooling
+from models.checkpoints.sentence_transformers import read_pooling
+from models.checkpoints.settings_files import SettingsOfTexts, lowered
 from models.errors import CheckpointError, SettingError
 from models.recipes.import_settings import ImportSettings
 from tests.checkpoints.rows import ROWS
@@ -81,11 +82,12 @@ def test_a_pooling_that_leaves_the_prompt_out_is_refused_by_name(tmp_path: Path)
 def test_the_case_is_lowered_where_the_folder_says_so(
     tmp_path: Path, is_lowered: bool, ids: list[int]
 ) -> None:
+    (tmp_path / "modules.json").write_text('[{"type": "Transformer", "path": ""}]')
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": is_lowered}))
     words = WordLevel({"?": 0, "cat": 1}, unk_token="?")  # noqa: S106 - a token of text
     tokenizer = Tokenizer(words)
     tokenizer.pre_tokenizer = Whitespace()
-    assert lowered(tokenizer, tmp_path).encode("Cat").ids == ids
+    assert lowered(tokenizer, SettingsOfTexts.read(tmp_path)).encode("Cat").ids == ids
 
 
 @pytest.mark.parametrize("text", ["", "0", "32,65", "wide", "32,"])

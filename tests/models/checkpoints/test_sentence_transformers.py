@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models.checkpoints.sentence_transformers import EmbedderFolder, max_sequence
+from models.checkpoints.sentence_transformers import EmbedderFolder
+from models.checkpoints.settings_files import longest_text
 from models.errors import CheckpointError
 
 
@@ -130,14 +131,15 @@ def test_a_normalize_of_tokens_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_the_longest_sequence_is_read_where_it_is_declared(tmp_path: Path) -> None:
-    assert max_sequence(tmp_path) is None
+    declare(tmp_path, ["Transformer", "Pooling"], {"pooling_mode": "mean"})
+    assert longest_text(tmp_path) is None
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
-    assert max_sequence(tmp_path) == 256
+    assert longest_text(tmp_path) == 256
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": "long"}')
     with pytest.raises(
         CheckpointError, match=r"bert_config\.json: max_seq_length is 'long', but must be"
     ):
-        max_sequence(tmp_path)
+        longest_text(tmp_path)
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": -5}')
     with pytest.raises(CheckpointError, match="max_seq_length is -5, but must be a whole number"):
-        max_sequence(tmp_path)
+        longest_text(tmp_path)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.data.tokenizer import load_tokenizer
 from models.errors import CheckpointError
 
@@ -22,10 +23,10 @@ def test_a_vocabulary_alone_makes_a_word_piece_tokenizer(tmp_path: Path) -> None
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "free", "cash", "##es"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     tokens = ["[CLS]", "free", "cash", "##es", "[SEP]"]
-    assert load_tokenizer(tmp_path).encode("Free cashes").tokens == tokens
+    assert load_foreign_tokenizer(tmp_path).encode("Free cashes").tokens == tokens
 
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert load_tokenizer(tmp_path).encode("Free").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+    assert load_foreign_tokenizer(tmp_path).encode("Free").tokens == ["[CLS]", "[UNK]", "[SEP]"]
 
 
 def test_a_folder_with_neither_says_what_was_expected(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Texts to ids: whole or cut, never padded, and refused with both numbers."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from service.errors import InvalidArgument, LoadError
-from service.runtime.tokenizer import PromptTokenizer, SourceAndTargetTokenizer, TextTokenizer
+from service.runtime.pair_tokenizer import PairTokenizer, QueriedDocuments
+from service.runtime.tokenizer import (
+    PromptTokenizer,
+    SourceAndTargetTokenizer,
+    TextTokenizer,
+    TokenRows,
+    check_table,
+)
 from tests.fakes.sessions import token_ids, write_tokenizer
 
 
@@ -256,3 +264,64 @@ def test_padding_and_truncation_of_the_file_do_not_touch_prompts(tmp_path: Path)
 def test_a_tokenizer_whose_tokens_are_not_bytes_cannot_generate(path: Path) -> None:
     with pytest.raises(LoadError, match=r"^tokenizer\.json: its decoder is .*needs ByteLevel"):
         PromptTokenizer(path, 8, 200)
+
+
+def test_a_text_is_cut_on_the_side_that_its_file_says(path: Path) -> None:
+    """Whether its words are known or the library reads it, and as tokens too."""
+    library = Tokenizer.from_file(str(path))
+    library.enable_truncation(2**31 - 1, direction="left")
+    library.save(str(path))
+    text = "win a free prize now later"
+    start, *words, end = token_ids(text)
+    tokenizer = TextTokenizer(path, 6, 100)
+    (row,) = tokenizer.encode([text], can_truncate=True)
+    assert row.input_ids.tolist() == [[start, *words[-4:], end]]
+    assert row.is_truncated
+    (row,) = tokenizer.take(TokenRows([[start, *words, end]]), can_truncate=True)
+    assert row.input_ids.tolist() == [[*words[-5:], end]]
+    pair = QueriedDocuments("win", [text])
+    (row,) = PairTokenizer(path, 6, 100).encode(pair, can_truncate=True)
+    assert words[-1] in row.input_ids
+    assert words[1] not in row.input_ids
+
+
+@pytest.fixture
+def longer(tmp_path: Path) -> tuple[Path, int]:
+    """A file with two tokens that were added, and the tokens without them."""
+    library = byte_tokenizer()
+    num_rows = library.get_vocab_size()
+    library.add_special_tokens(["<|new|>"])
+    library.add_tokens(["brandnew"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path / "tokenizer.json", num_rows
+
+
+def test_a_prompt_with_a_token_that_the_model_does_not_know_is_refused(
+    longer: tuple[Path, int],
+) -> None:
+    path, num_rows = longer
+    prompts = PromptTokenizer(path, 40, 200, num_rows=num_rows)
+    check_table(prompts, num_rows, "tokenizer.json")
+    assert prompts.encode("the cat").max() < num_rows
+    assert len(prompts.token_bytes) == num_rows
+    for token, token_id in (("<|new|>", num_rows), ("brandnew", num_rows + 1)):
+        expected = rf"the prompt has the token '{re.escape(token)}' \(id {token_id}\), which the"
+        with pytest.raises(InvalidArgument, match=expected):
+            prompts.encode(f"the {token} cat")
+        assert max(prompts.encode_part(token)) < num_rows
+    with pytest.raises(InvalidArgument, match="its table of tokens has"):
+        prompts.encode_marked("the brandnew cat", "\0")
+
+
+def test_a_table_without_a_row_for_the_tokens_of_texts_is_refused(
+    longer: tuple[Path, int],
+) -> None:
+    path, num_rows = longer
+    prompts = PromptTokenizer(path, 40, 200, num_rows=num_rows - 1)
+    with pytest.raises(LoadError, match=f"has ids up to {num_rows + 1}, the model knows"):
+        check_table(prompts, num_rows - 1, "tokenizer.json")
+    library = Tokenizer.from_file(str(path))
+    library.add_tokens([f"new{number}" for number in range(1_023)])
+    library.save(str(path))
+    with pytest.raises(LoadError, match=f"has ids up to {num_rows + 1_024}, the model knows"):
+        check_table(PromptTokenizer(path, 40, 200, num_rows=num_rows), num_rows, "tokenizer.json")

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from service.serving.workers import INLINE_CHARACTERS
 from service.settings import Settings
 from tests.fakes.sessions import (
     LABELS,
+    WORDS,
     FakeSession,
     classifier_manifest,
     embedder_manifest,
@@ -101,6 +103,18 @@ def texts_request(*texts: str, can_truncate: bool = False) -> InferRequest:
 
 
 TEXTS = ("win a prize", "lunch", "", "sorry the cash now later")
+
+
+async def test_a_text_with_a_token_that_the_model_does_not_know_is_refused(
+    tmp_path: Path,
+) -> None:
+    """As one that was added without a row of the network's table; the others are answered."""
+    num_rows = token_ids(WORDS[-1])[1]
+    manifest = replace(classifier_manifest(), vocab_size=num_rows)
+    async with text_model(tmp_path, manifest, text_session("logits", 3)) as model:
+        assert await model.infer(texts_request("win the prize"))
+        with pytest.raises(InvalidArgument, match=rf"text 1 has the token '.*' \(id {num_rows}"):
+            await model.infer(texts_request("win", f"sorry {WORDS[-1]}"))
 
 
 async def test_a_classifier_answers_labels_scores_and_logits(tmp_path: Path) -> None:
