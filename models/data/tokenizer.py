@@ -14,6 +14,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import ByteLevel as ByteLevelOffsets
+from tokenizers.processors import Sequence
 
 from models.errors import CheckpointError, reason
 
@@ -89,12 +90,18 @@ def cutting_copy(tokenizer: Tokenizer, max_tokens: int) -> Tokenizer:
 
 
 def without_types(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer, which gives both parts of a pair type 0."""
+    """The tokenizer, which gives both parts of a pair type 0.
+
+    Its vocabulary is not written out: an id of 2^32 in a foreign file would take all memory then.
+    """
     if not any(tokenizer.encode("a", "a").type_ids):
         return tokenizer
-    fields = json.loads(tokenizer.to_str())
-    fields["post_processor"] = _without_types(fields["post_processor"])
-    return Tokenizer.from_str(json.dumps(fields))
+    step = tokenizer.post_processor
+    fields = _without_types(None if step is None else json.loads(step.__getstate__()))
+    changed = Sequence([])
+    changed.__setstate__(json.dumps(fields).encode())
+    tokenizer.post_processor = changed
+    return tokenizer
 
 
 def _without_types(step: Any) -> Any:  # noqa: ANN401 - a step of the library's, as JSON
