@@ -4,7 +4,6 @@ Each row is a small network with random weights, made by transformers; nothing i
 are as large as the graph's attention wants them, and windows shorter than the texts.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,15 +179,10 @@ def tokenizer() -> Tokenizer:
 
 
 def write_folders(rows: Iterable[Row], folder: Path) -> dict[str, Any]:
-    """Folders as the hub has them, by the rows' names; the networks that are in them.
-
-    Their tokenizer is taken as it is: of Qwen2 and Gemma transformers would take the words alone.
-    """
+    """Folders as the hub has them, by the rows' names; the networks that are in them."""
     library, networks = tokenizer(), {}
     for row in rows:
         networks[row.name] = row.network(library.get_vocab_size())
         networks[row.name].save_pretrained(folder / row.name)
         library.save(str(folder / row.name / "tokenizer.json"))
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        (folder / row.name / "tokenizer_config.json").write_text(json.dumps(settings))
     return networks
