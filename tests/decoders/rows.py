@@ -184,5 +184,6 @@ def write_folders(rows: Iterable[Row], folder: Path) -> dict[str, Any]:
     for row in rows:
         networks[row.name] = row.network(library.get_vocab_size())
         networks[row.name].save_pretrained(folder / row.name)
+        networks[row.name].name_or_path = str(folder / row.name)
         library.save(str(folder / row.name / "tokenizer.json"))
     return networks
