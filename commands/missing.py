@@ -1,14 +1,13 @@
 """The end of a program that lacks an optional library: a sentence that says what to install.
 
 For packages that are run as `python -m PACKAGE.MODULE` and import what they show at their
-beginning. Knows nothing about them.
+beginning. Knows nothing about them, and imports the standard library alone: the workers of a
+comparison run in environments of other programs, which have no `rich`.
 """
 
 import os
 import sys
 from types import TracebackType
-
-from commands.errors import print_error
 
 OURS = ("service", "models", "export", "commands", "demos", "loadtests", "attendant", "tests")
 LOADTEST = ("aiohttp", "onnx", "starlette", "matplotlib")
@@ -46,6 +45,7 @@ def end_with_a_sentence_where_a_library_is_missing(package: str) -> None:
         program = f"python -m {getattr(sys.modules['__main__'].__spec__, 'name', package)}"
         program = program.removesuffix(".__main__")
         extras = EXTRAS.get(name, OTHERS)
-        print_error(f"{program} needs {name}: pip install 'attendant[{extras}]'")
+        line = f"{program} needs {name}: pip install 'attendant[{extras}]'"
+        sys.stderr.write(f"attendant: error: {line}\n")
 
     sys.excepthook = end

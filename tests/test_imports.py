@@ -129,7 +129,7 @@ ROOMS = {
     "commands/export_runs": Room("models export service/contract"),
     "commands/serve": Room("ask errors flags service"),
     "commands/variables": Room("errors"),
-    "commands/missing": Room("errors"),
+    "commands/missing": Room(),
     "commands/help": Room("variables"),
     "commands/main": Room("ask errors help service/errors"),
     "commands/__main__": Room("ask main"),

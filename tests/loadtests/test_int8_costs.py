@@ -28,6 +28,8 @@ def test_a_checkpoint_has_the_figures_of_its_task_on_the_texts_that_were_given()
             "least_text_cosine": 1.0,
             "same_neighbours": 1.0,
             "similarity_correlation": 1.0,
+            "max_similarity_change": 0.0,
+            "mean_similarity_change": 0.0,
         },
         abs=1e-5,
     )
