@@ -47,7 +47,8 @@ class TokenParts(Generic[Token]):
     ) -> list[Part[Token]]:
         """The parts that are certain with these tokens, each with its bytes, and with this text.
 
-        At the end the last token that has bytes also has what no token accounts for.
+        Tokens without a part of the text come with the next one that has some, or at the end: a
+        piece of a character that a stop text cuts off is then cut off too. At the end the last token that has bytes also has what no token accounts for.
         """
         self._text, self._place = self._text[self._place :] + text, 0
         for token, spelled in tokens:
@@ -55,6 +56,7 @@ class TokenParts(Generic[Token]):
             is_open = bool(self._decoder.getstate()[0])
             self._waiting.append(_Waiting(token, bool(spelled), completed, is_open))
         parts: list[Part[Token]] = []
+        begun = [self._has_begun]  # before each part, and behind the last
         last: Part[Token] | None = None
         num_whole = len(self._waiting)
         while not is_end and num_whole and self._waiting[num_whole - 1].is_open:
@@ -67,6 +69,10 @@ class TokenParts(Generic[Token]):
             last = parts[-1] if waiting.has_bytes or last is None else last
             self._place += len(taken)
             self.offset += len(taken)
+            begun.append(self._has_begun)
+        while not is_end and parts and not parts[-1].text:
+            parts.pop()
+        self._has_begun = begun[len(parts)]
         del self._waiting[: len(parts)]
         if is_end and last is not None:
             last.text += self._text[self._place :]

@@ -46,7 +46,10 @@ def states(network: Any) -> Any:
 def add_layer_norm(folder: Path, size: int) -> dict[str, torch.Tensor]:
     """A LayerNorm in place of the Normalize, which stands behind it."""
     modules = json.loads((folder / "modules.json").read_text())
-    modules.insert(-1, {"type": "sentence_transformers.models.LayerNorm", "path": "3_LayerNorm"})
+    modules.insert(
+        -1,
+        {"name": "norm", "type": "sentence_transformers.models.LayerNorm", "path": "3_LayerNorm"},
+    )
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "3_LayerNorm").mkdir()
     (folder / "3_LayerNorm" / "config.json").write_text(json.dumps({"dimension": size}))

@@ -92,13 +92,18 @@ def pieces() -> Tokenizer:
 
 
 def saved(folder: Path, kind: str, tokenizer: Tokenizer) -> tuple[Path, Any]:
-    """A random model of transformers, with a tokenizer whose mask is spelt as its family's."""
+    """A random model of transformers, with a tokenizer whose mask is spelt as its family's.
+
+    So are the tokens around texts of MPNet, whose rules add those that a vocabulary lacks.
+    """
     model, mask = MODELS[kind]
     torch.manual_seed(7)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     model.eval().save_pretrained(folder)
     text = tokenizer.to_str().replace('"[MASK]"', f'"{mask}"')
+    if kind == "mpnet":
+        text = text.replace('"[CLS]"', '"<s>"').replace('"[SEP]"', '"</s>"')
     (folder / "tokenizer.json").write_text(text)
     return folder, model
 
