@@ -48,7 +48,8 @@ class TokenParts(Generic[Token]):
         """The parts that are certain with these tokens, each with its bytes, and with this text.
 
         Tokens without a part of the text come with the next one that has some, or at the end: a
-        piece of a character that a stop text cuts off is then cut off too. At the end the last token that has bytes also has what no token accounts for.
+        piece of a character that a stop text cuts off is then cut off too. At the end the last
+        token that has bytes also has what no token accounts for.
         """
         self._text, self._place = self._text[self._place :] + text, 0
         for token, spelled in tokens:
