@@ -1,4 +1,4 @@
-"""What somebody can do with what an import refuses; each way was tried.
+"""The ways out of folders that an import refuses, each of which was tried.
 
 Knows nothing about folders.
 """

@@ -33,8 +33,8 @@ class Entity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EntityCounts:
-    """The scores of one type, or of all together."""
+class Counts:
+    """How often one type or label, or all together, was found, was said and is true."""
 
     correct: int
     predicted: int
@@ -82,7 +82,7 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
 
 def count_entities(
     true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
-) -> dict[str, EntityCounts]:
+) -> dict[str, Counts]:
     """The scores of every type that occurs, sorted, from the tags of the same sentences."""
     correct, found, wanted = Counter[str](), Counter[str](), Counter[str]()
     for true_tags, predicted_tags in zip(true, predicted, strict=True):
@@ -91,15 +91,14 @@ def count_entities(
         found.update(entity.type for entity in ours)
         correct.update(entity.type for entity in theirs & ours)
     return {
-        kind: EntityCounts(correct[kind], found[kind], wanted[kind])
-        for kind in sorted(wanted | found)
+        kind: Counts(correct[kind], found[kind], wanted[kind]) for kind in sorted(wanted | found)
     }
 
 
-def total(counts: Iterable[EntityCounts]) -> EntityCounts:
+def total(counts: Iterable[Counts]) -> Counts:
     """All types together, each entity counting the same: conlleval's overall figures."""
     found = list(counts)
-    return EntityCounts(
+    return Counts(
         correct=sum(each.correct for each in found),
         predicted=sum(each.predicted for each in found),
         true=sum(each.true for each in found),

@@ -18,7 +18,7 @@ from models.checkpoints.uses import used_for
 from models.data.batches import sorted_batches
 from models.data.tagged import (
     OUTSIDE,
-    EntityCounts,
+    Counts,
     TaggedDataset,
     TaggedSentence,
     count_entities,
@@ -56,7 +56,7 @@ class Probed:
 
     features: str
     size: int  # values per word
-    found: EntityCounts
+    found: Counts
     weights: tuple[float, ...] = ()  # of layers, where they were learnt
 
 

@@ -20,7 +20,7 @@ from models.checkpoints.checkpoint import Checkpoint
 from models.data.batches import padded_inputs, remark_on_cut
 from models.data.tagged import (
     OUTSIDE,
-    EntityCounts,
+    Counts,
     TaggedDataset,
     TaggedSentence,
     count_entities,
@@ -66,11 +66,11 @@ class EntityEvaluation:
     """Entities found with equal ends and type, by type; the loss is of words."""
 
     loss: float
-    counts: dict[str, EntityCounts]
+    counts: dict[str, Counts]
     num_rows: int
 
     @property
-    def overall(self) -> EntityCounts:
+    def overall(self) -> Counts:
         return total(self.counts.values())
 
     def scores(self) -> dict[str, float]:

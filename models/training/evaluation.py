@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.data.batches import LabelledRows, Rows, sorted_batches
+from models.data.tagged import Counts
 
 EVALUATION_ROWS = 64
 
@@ -29,28 +30,6 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelFigures:
-    """Rows of one label: those found, those taken for it, and those that are of it."""
-
-    correct: int
-    predicted: int
-    true: int
-
-    @property
-    def precision(self) -> float:
-        """The share of what was taken for the label that is of it; 0 where nothing was."""
-        return self.correct / self.predicted if self.predicted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """The share of the label's rows that were found; 0 where it has none."""
-        return self.correct / self.true if self.true else 0.0
-
-    def to_dict(self) -> dict[str, float]:
-        return {"precision": self.precision, "recall": self.recall, "rows": self.true}
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Figures over one dataset; `confusion[i][j]` counts rows of label i taken for label j."""
 
@@ -60,14 +39,14 @@ class Evaluation:
     macro_f1: float
     labels: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
-    predictions: tuple["Prediction", ...] = ()  # of the rows, in their order
+    predictions: tuple[Prediction, ...] = ()  # of the rows, in their order
 
     @property
-    def by_label(self) -> dict[str, "LabelFigures"]:
-        """The figures of each label."""
+    def by_label(self) -> dict[str, Counts]:
+        """The rows of each label that were found, that were taken for it, and that are of it."""
         counts = np.array(self.confusion)
         return {
-            label: LabelFigures(int(counts[i, i]), int(counts[:, i].sum()), int(counts[i].sum()))
+            label: Counts(int(counts[i, i]), int(counts[:, i].sum()), int(counts[i].sum()))
             for i, label in enumerate(self.labels)
         }
 
@@ -85,7 +64,10 @@ class Evaluation:
             "accuracy": self.accuracy,
             "macro_f1": self.macro_f1,
             "labels": list(self.labels),
-            "by_label": {label: each.to_dict() for label, each in self.by_label.items()},
+            "by_label": {
+                label: {"precision": each.precision, "recall": each.recall, "rows": each.true}
+                for label, each in self.by_label.items()
+            },
             "confusion": [list(row) for row in self.confusion],
         }
 

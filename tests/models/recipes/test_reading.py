@@ -23,8 +23,8 @@ from models.data.questions import (
     read_questions,
 )
 from models.data.tagged import (
+    Counts,
     Entity,
-    EntityCounts,
     TaggedDataset,
     TaggedSentence,
     count_entities,
@@ -78,7 +78,7 @@ def test_entities_are_those_of_conlleval(tags: str, expected: list[tuple[int, in
 def test_only_entities_with_equal_ends_and_type_agree() -> None:
     """True: a at 0-2, b at 3. Found: a at 0-2, a at 3, a at 4: one of three, and one of two."""
     counts = count_entities([["B-a", "I-a", "O", "B-b", "O"]], [["B-a", "I-a", "O", "B-a", "B-a"]])
-    assert counts == {"a": EntityCounts(1, 3, 1), "b": EntityCounts(0, 0, 1)}
+    assert counts == {"a": Counts(1, 3, 1), "b": Counts(0, 0, 1)}
     overall = total(counts.values())
     assert (overall.precision, overall.recall) == (1 / 3, 1 / 2)
     assert overall.f1 == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
@@ -169,7 +169,7 @@ def test_words_that_were_cut_away_are_outside(tokenizer: Tokenizer, config: Enco
         model.output.bias.copy_(torch.tensor([0.0, 1.0, 0.0]))
     data = TaggedDataset("a", (TaggedSentence(1, ("win", "free", "cash"), ("B-x",) * 3),))
     rows = tokenize_tagged(data, data.labels(), tokenizer, 4, 0)
-    assert judge_tags(model, rows, data.labels()).counts == {"x": EntityCounts(2, 2, 3)}
+    assert judge_tags(model, rows, data.labels()).counts == {"x": Counts(2, 2, 3)}
 
 
 # Questions.
