@@ -1,8 +1,8 @@
 """The work on long messages, on one thread: their making and reading, beside the event loop.
 
-One at a time, so that the interpreter is shared between the event loop and one other. What waits
-for a caller who leaves is not begun; what has begun goes on, and the caller's bytes are held until
-it ends. `run` is called on the event loop.
+One at a time, so that the event loop shares the interpreter with one other thread. Work that still
+waits when its caller leaves is not begun; work that has begun goes on, and the caller's bytes are
+held until it ends. `run` is called on the event loop.
 """
 
 import asyncio

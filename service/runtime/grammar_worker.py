@@ -226,10 +226,8 @@ def main() -> None:
             answer = checker.check(request)
         except RefusedError as error:
             answer = error.answer | {"is_refused": True}
-        except (
-            MemoryError
-        ):  # as where the process is killed: the server says which limits there are
-            sys.exit(1)
+        except MemoryError:
+            sys.exit(1)  # as where the process is killed: the server says which limits there are
         except BaseException as error:  # a panic of the library is no Exception
             answer = {"is_refused": True, "error": f"panic: {type(error).__name__}"}
         _write(answers, answer)

@@ -266,10 +266,8 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
             answer = {"text": renderer.render(request, start["max_characters"])}
-        except (
-            MemoryError
-        ):  # as where the process is killed: the server says which limits there are
-            sys.exit(1)
+        except MemoryError:
+            sys.exit(1)  # as where the process is killed: the server says which limits there are
         except Exception as error:
             answer = _told(error)
         _write(answers, answer)

@@ -17,7 +17,7 @@ from service.errors import SettingError
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 # The fields of a line that is ranked by itself.
 QUERY, DOCUMENTS = "query", "documents"
-MAX_DOCUMENTS = 1_024  # of one line: as many as one request takes by default
+MAX_DOCUMENTS = 1_024  # of one line: half of what one request takes by default (--max-texts)
 
 
 @dataclass(frozen=True, slots=True)
