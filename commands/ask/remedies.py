@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from attendant.v1 import text_pb2
 
-from commands.ask.access import Access
-from commands.ask.client import Client
-from commands.ask.refusal import CallError
+from commands.ask.client.access import Access
+from commands.ask.client.client import Client
+from commands.ask.client.refusal import CallError
 
 MAX_WAIT_S = 5.0  # for the list of models
 MAX_NAMED = 8  # models in one line

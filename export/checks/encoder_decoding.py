@@ -26,7 +26,7 @@ from export.errors import ExportError
 from export.graphs.encoder_decoder import cross_names
 from export.graphs.graph import open_session
 from models.networks.transformer import DecoderLayer, Transformer
-from service.generation.encoder_decoder import EncoderDecoder, SourceLimits
+from service.generation.decoders.encoder_decoder import EncoderDecoder, SourceLimits
 
 SOURCE_TOKENS = (1, 7, 40, 1_024)  # fewer where the model takes fewer
 MAX_ENCODER_ERROR = 1e-3  # of keys and values, which are about as large as logits

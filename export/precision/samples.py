@@ -20,7 +20,7 @@ from export.graphs.int8_cache import Largest
 from models.data.generated.python_topics import python_topics
 from models.data.tokenizer import cutting_copy
 from service.contract.tensors import TensorSpec
-from service.generation.decoder import DecoderShape
+from service.generation.decoders.decoder import DecoderShape
 
 NUM_TEXTS = 192  # more did not measure better
 NUM_COMPARED = 160  # to compare answers on, none of them calibrated on: one is 0.6 per cent

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from loadtests.load.engine import Prompt, random_prompts, run_all, run_one, serving, vocab_size_of
 from loadtests.load.turns import times_faster, turns
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.engine import GenerationEngine
 from service.generation.sequence import Sequence as Sample
 from service.records import RanStep

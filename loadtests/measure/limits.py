@@ -29,7 +29,7 @@ from rich.table import Table
 
 from loadtests.load.turns import Spread, spread, take_turns
 from loadtests.measure.steps import open_decoder, share_memory, step_of
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 

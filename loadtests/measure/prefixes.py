@@ -32,8 +32,8 @@ from loadtests.load.turns import times_faster, turns
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.gpt import GPT, GPTConfig
-from service.generation.kv_cache import MIN_REACH
-from service.generation.prefix_store import PIECE_TOKENS
+from service.generation.cache.kv_cache import MIN_REACH
+from service.generation.cache.prefix_store import PIECE_TOKENS
 from service.generation.sequence import Sequence as Sample
 from service.serving.generative_model import GenerativeModel
 

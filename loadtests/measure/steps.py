@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.load.turns import per_second, spread, take_turns, times_faster
-from service.generation.decoder import PREFILL_SUFFIX, OnnxDecoder
-from service.generation.opening import SPIN_US, open_beside
+from service.generation.decoders.decoder import PREFILL_SUFFIX, OnnxDecoder
+from service.generation.decoders.opening import SPIN_US, open_beside
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 

@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
-from service.contract.conversation import Conversation
 from service.contract.queue_policies import BACKGROUND
 from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.records import Timings
 from service.repository.repository import ModelRepository
-from service.runtime.tokenizer import TokenPieces
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller, ServedModel
 from service.serving.occupancy import Occupancy
 from service.serving.tasks.task import Fields, Method, Reading, Task, TextTask
 from service.serving.text_model import TextModel
+from service.text.conversation import Conversation
+from service.text.tokenizer import TokenPieces
 
 T = TypeVar("T")
 

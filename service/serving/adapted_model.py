@@ -12,7 +12,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from service.contract.adapter import Adapter
 from service.contract.interface import ModelInterface
 from service.errors import AttendantError, LoadError, Unavailable
-from service.generation.adapter_buffers import AdapterShape
+from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest, Sequence
 from service.generation.stream import Generation
 from service.serving.generative_model import GenerativeModel, TextEngine

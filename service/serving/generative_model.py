@@ -12,23 +12,23 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 
 from service.contract.adapter import Adapter
-from service.contract.conversation import Conversation
 from service.contract.interface import ModelInterface
 from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, NoChatTemplate, invalid_field
-from service.generation.adapter_buffers import AdapterShape
-from service.generation.params import SamplingParams
+from service.generation.choosing.params import SamplingParams
+from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
+from service.grammars.cache import GrammarLimits, Grammars
+from service.grammars.checks import CheckedCompiler
+from service.grammars.compiler import GrammarCompiler, GrammarMatcher, GrammarVocabulary
 from service.records import EndedRequest, Timings, current_call
-from service.runtime.grammar import GrammarCompiler, GrammarMatcher, GrammarVocabulary
-from service.runtime.grammar_checks import CheckedCompiler
-from service.runtime.tokenizer import PromptTokenizer, check_num_tokens
 from service.serving.chat import Chat
-from service.serving.grammars import GrammarLimits, Grammars
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
+from service.text.conversation import Conversation
+from service.text.tokenizer import PromptTokenizer, check_num_tokens
 
 T = TypeVar("T")
 Prompt: TypeAlias = str | Sequence[int] | Conversation

@@ -7,12 +7,12 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.http.huggingface.fields import Inputs, Pipeline, Target, Values
 from service.http.huggingface.sampling import GenerationParameters
-from service.http.openai.fields import together
-from service.http.openai.logprobs import LOWEST
 from service.http.request import Reply, Request
+from service.http.shared.fields import together
+from service.http.shared.logprobs import LOWEST
+from service.http.shared.token_parts import TokenParts
 from service.http.status import invalid
 from service.http.stream import Stream
-from service.http.token_parts import TokenParts
 
 Scored: TypeAlias = tuple[Values, list[Values]]  # a token, and the likeliest at its place
 GENERATE = "/attendant.v1.GenerationService/Generate"

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.contract.grammar import KINDS, Grammar
+from service.grammars.form import KINDS, Grammar
 from service.http.huggingface.fields import refuse
-from service.http.json_faults import of_record
 from service.http.numbers import Count, Whole, decode_number
-from service.http.openai.fields import sampling_params_of
-from service.http.openai.output_form import message_fields
+from service.http.shared.fields import sampling_params_of
+from service.http.shared.output_form import message_fields
 from service.http.status import invalid
+from service.http.wire.json_faults import of_record
 
 REFUSED = {
     "adapter_id": "the model has no adapters",

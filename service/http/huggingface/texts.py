@@ -21,10 +21,10 @@ from service.http.huggingface.fields import (
     refuse,
 )
 from service.http.numbers import Count, Whole
-from service.http.openai.embedding_fields import named_kinds, num_values_in, width_in
-from service.http.openai.fields import named_texts
-from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
+from service.http.shared.embedding_fields import named_kinds, num_values_in, width_in
+from service.http.shared.fields import named_texts
+from service.http.shared.peer_fields import unsupported
 from service.http.status import invalid
 
 CLASSIFY = "/attendant.v1.TextService/Classify"

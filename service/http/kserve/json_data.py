@@ -15,7 +15,7 @@ import numpy as np
 
 from service.contract.tensors import BF16, BYTES, DATATYPES, Datatype, strings_from_raw
 from service.errors import InvalidArgument
-from service.http.json_faults import of_record
+from service.http.wire.json_faults import of_record
 
 MAX_DEPTH = 100  # Triton's
 PIECE_BYTES = 2**17  # of JSON that one call parses, in about half a millisecond

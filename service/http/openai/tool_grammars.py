@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.grammar import Grammar
 from service.errors import InvalidArgument
+from service.grammars.form import Grammar
 from service.http.openai.tool_calls import MARKERS
 from service.http.status import invalid
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, TextTokenizer
 from service.serving.tasks.task import (
     MAX_VALUES,
     Choice,
@@ -23,6 +22,7 @@ from service.serving.tasks.task import (
     TextReply,
     TextTaskModel,
 )
+from service.text.tokenizer import EncodedText, TextTokenizer
 
 DENSE, SPARSE, TOKEN_VECTORS = KINDS = "dense", "sparse", "token_vectors"
 OUTPUTS = (

@@ -13,8 +13,8 @@ import numpy as np
 from service.contract.embedder_use import MAX_PROMPT_CHARACTERS, EmbedderUse
 from service.contract.manifest import Manifest
 from service.errors import invalid_field
-from service.runtime.tokenizer import Text
 from service.serving.tasks.task import Choice, Parameters, TextTaskModel
+from service.text.tokenizer import Text
 
 FLOAT, WITH_RANGES = "float", ("int8", "uint8")
 ENCODINGS = (FLOAT, *WITH_RANGES, "binary", "ubinary")

@@ -13,7 +13,6 @@ import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
     TEXT,
@@ -29,6 +28,7 @@ from service.serving.tasks.task import (
     column,
     row_fields,
 )
+from service.text.tokenizer import EncodedText, Text
 
 DEFAULT_TOP_K = 5
 # A mask's logits are of the whole vocabulary, so few masks are much memory; and what is made of

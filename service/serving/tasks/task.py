@@ -16,7 +16,7 @@ from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.records import Timings
-from service.runtime.tokenizer import EncodedText, Text, TextTokenizer
+from service.text.tokenizer import EncodedText, Text, TextTokenizer
 
 # Of a request or an answer: text, numbers, and lists of fields. A list of many numbers is made as
 # it is read, once: fewer of them exist at a time, and a large answer takes two thirds of the time.

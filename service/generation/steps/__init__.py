@@ -1,0 +1,1 @@
+"""What a step computes: schedulers, beams, drafts, and the step itself."""
