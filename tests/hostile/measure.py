@@ -67,11 +67,11 @@ class Watcher:
 
     @property
     def num_calls(self) -> int:
-        return self._num_calls.value
+        return int(self._num_calls.value)
 
     def latencies_s(self, first: int = 0, end: int | None = None) -> list[float]:
         """Seconds of the calls that ended, from the `first` one on."""
-        return self._latencies_s[first : self.num_calls if end is None else end]
+        return list(self._latencies_s[first : self.num_calls if end is None else end])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
