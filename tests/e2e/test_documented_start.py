@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def indented_blocks(text: str, first_word: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def ports() -> Iterator[Mapping[str, str]]:
+def ports() -> Iterator[dict[str, str]]:
     """Variables of a server that `make serve` started, as the second line of README says."""
     question = ["make", "--question", ".venv/train.stamp"]
     if subprocess.run(question, cwd=ROOT, check=False).returncode:  # noqa: S603
@@ -75,14 +75,14 @@ def ports() -> Iterator[Mapping[str, str]]:
         process.wait(STOP_LIMIT_S)
 
 
-def with_free_ports(text: str, ports: Mapping[str, str]) -> str:
+def with_free_ports(text: str, ports: dict[str, str]) -> str:
     """A printed text with the ports of the server that runs here."""
     for port, name in PRINTED_PORTS.items():
         text = text.replace(f"localhost:{port}", f"localhost:{ports[name]}")
     return text
 
 
-def run(line: str, folder: Path, ports: Mapping[str, str]) -> str:
+def run(line: str, folder: Path, ports: dict[str, str]) -> str:
     """What a printed command writes, typed with the project's commands on the PATH."""
     path = f"{ATTENDANT.parent}{os.pathsep}{os.environ['PATH']}"
     ended = subprocess.run(  # noqa: S602 - a line of a page
@@ -108,7 +108,7 @@ def test_readme_begins_with_four_lines_to_the_first_answer() -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_first_answer_comes_as_printed(ports: Mapping[str, str], tmp_path: Path) -> None:
+def test_the_first_answer_comes_as_printed(ports: dict[str, str], tmp_path: Path) -> None:
     *_, ask, look = lines_to_the_first_answer()
     (vector,) = json.loads(run(ask, tmp_path, ports))["data"]
     assert len(vector["embedding"]) == EMBEDDING_SIZE
@@ -125,7 +125,7 @@ FIRST_COMMANDS = [
 
 @pytest.mark.parametrize("line", FIRST_COMMANDS)
 def test_a_command_of_the_first_steps_is_answered(
-    line: str, ports: Mapping[str, str], tmp_path: Path
+    line: str, ports: dict[str, str], tmp_path: Path
 ) -> None:
     for name in ("messages.txt", "texts.txt"):
         (tmp_path / name).write_text("claim your prize\nsee you at eight\n")
@@ -141,7 +141,7 @@ def script_of(words: str) -> str:
 
 @pytest.mark.parametrize("section", re.findall(r"^## (By .*)$", FROM_PYTHON, re.MULTILINE))
 def test_python_of_a_section_is_answered(
-    section: str, ports: Mapping[str, str], tmp_path: Path
+    section: str, ports: dict[str, str], tmp_path: Path
 ) -> None:
     script = script_of(section)
     modules = set(re.findall(r"^(?:import|from) (\w+)", script, re.MULTILINE))
