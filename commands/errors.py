@@ -1,6 +1,6 @@
 """Errors as every command prints them: one line on stderr, and an exit code.
 
-Knows nothing about any command. docs/commands.md has the rule.
+Knows nothing about any command. docs/reference/commands.md has the rule.
 """
 
 from rich.console import Console

@@ -1,4 +1,4 @@
-"""`attendant demo NAME`: the commands of one system of docs/lectures.md, one after the other.
+"""`attendant demo NAME`: the commands of one system of docs/tutorial/lectures, one after another.
 
 Each command is printed before it runs, as a user would type it. A command whose folder exists is
 done: a demo that was stopped goes on where it was.

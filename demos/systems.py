@@ -14,13 +14,13 @@ from demos.steps import (
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """One system of docs/lectures.md."""
+    """One system of docs/tutorial/lectures."""
 
     system: str
     what: str
     steps: tuple[Step, ...]
     calls: tuple[str, ...]  # commands without `attendant` before and the server's address after
-    cost_s: int = 0  # processor time of building it, by docs/lectures.md; 0: no screen needs it
+    cost_s: int = 0  # processor time of building it, of docs/tutorial/lectures; 0: no screen's
     left_out: str = ""  # a model that a server of many has under another name
 
     @property

@@ -108,7 +108,7 @@ class ExportSettings(Settings):
     lora_rank: int = setting(
         0,
         "Decoders: write a second graph that serves adapters up to this rank beside the model "
-        "itself (docs/adapters.md); 0 writes none.",
+        "itself (docs/how-to/adapters.md); 0 writes none.",
         0,
         MAX_LORA_RANK,
     )

@@ -36,8 +36,22 @@ _WAIT_TEXTS: dict[WaitBound, str] = {
 }
 
 
+MAX_CHARACTERS = 8_192  # of an error's text: a name that a client sends may have millions
+
+
+def shortened(text: str) -> str:
+    """A text of at most about `MAX_CHARACTERS`: of a longer one, its beginning and its end."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    half = MAX_CHARACTERS // 2
+    return f"{text[:half]} ({len(text) - 2 * half} characters are left out here) {text[-half:]}"
+
+
 class AttendantError(Exception):
     """Every error that has an answer of its own."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class InvalidArgument(AttendantError):

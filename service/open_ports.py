@@ -77,5 +77,8 @@ def _warn_of_callers(settings: Settings, flag: str, host: str, *, is_guarded: bo
     else:
         return
     logger.warning(
-        "%s %s is reached by other machines, and %s: see docs/security.md", flag, host, risk
+        "%s %s is reached by other machines, and %s: see docs/explanation/security.md",
+        flag,
+        host,
+        risk,
     )

@@ -1,7 +1,7 @@
 """Every setting of the server, with its default, bound and reason.
 
 One frozen record, checked when it is made. The command line fills it from flags
-and environment variables; tests make it by hand. docs/settings.md lists them all,
+and environment variables; tests make it by hand. docs/reference/settings.md lists them all,
 which a test checks. docs/cuda.md says what was verified on CUDA.
 """
 
@@ -322,7 +322,7 @@ class Settings:
     max_adapters: int = _generation(
         64,
         "Adapters served on one base model, in memory each; those in use at once are bounded by "
-        "the places of its graph, see docs/adapters.md.",
+        "the places of its graph, see docs/how-to/adapters.md.",
         1,
         1024,
     )

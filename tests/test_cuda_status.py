@@ -13,10 +13,10 @@ STATUS = re.compile(r"[Uu]nverified\s+(?:#\s+)?on\s+CUDA\s+\((\d{4}-\d\d-\d\d)\)
 SHARED_MEMORY = "CUDA's shared memory is refused, as tests check"
 # Files that mention CUDA for another reason than that something runs on it.
 OTHERS = {
-    "docs/compatibility.md": SHARED_MEMORY,
-    "docs/http.md": SHARED_MEMORY,
-    "docs/protocol.md": SHARED_MEMORY,
-    "docs/security.md": SHARED_MEMORY,
+    "docs/reference/clients.md": SHARED_MEMORY,
+    "docs/reference/http.md": SHARED_MEMORY,
+    "docs/reference/triton.md": SHARED_MEMORY,
+    "docs/explanation/security.md": SHARED_MEMORY,
     "service/api/access.py": SHARED_MEMORY,
     "service/api/shared_memory.py": SHARED_MEMORY,
     "service/http/kserve/control.py": SHARED_MEMORY,

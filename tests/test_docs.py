@@ -50,7 +50,7 @@ def _tables(document: str) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
 def test_every_setting_is_documented_with_its_default(setting: Field[object]) -> None:
     flag = "--" + setting.name.replace("_", "-")
-    assert _rows("settings.md")[flag][0] == str(setting.default)
+    assert _rows("reference/settings.md")[flag][0] == str(setting.default)
 
 
 def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
@@ -58,7 +58,7 @@ def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
     metrics.for_model("m", 1)
     endings = {"counter": "_total", "info": "_info"}
     exposed = {metric.name + endings.get(metric.type, "") for metric in metrics.registry.collect()}
-    assert set(_tables("metrics.md")) == exposed
+    assert set(_tables("reference/metrics.md")) == exposed
 
 
 def test_every_metric_has_a_unit_and_histograms_their_buckets() -> None:
@@ -72,7 +72,7 @@ def test_every_metric_has_a_unit_and_histograms_their_buckets() -> None:
     expected = {
         name: f"{len(les)}, {les[0]:.10g} to {les[-1]:.10g}" for name, les in bounds.items()
     }
-    rows = _tables("metrics.md")
+    rows = _tables("reference/metrics.md")
     assert all(row["unit"] for row in rows.values())
     assert {name: row["buckets"] for name, row in rows.items() if row.get("buckets")} == expected
 
@@ -84,21 +84,21 @@ def test_every_metric_says_who_reads_it() -> None:
         for name in names:
             readers[name].add(pages.get(reader, reader.removeprefix("Attendant")))
     known = set().union(*readers.values())
-    for name, row in _tables("metrics.md").items():
+    for name, row in _tables("reference/metrics.md").items():
         words = set(row["read by"].split(", "))
         assert words & known == readers[name], name
         assert words - known <= {"autoscaler", "people", "Triton's dashboards"}, name
 
 
 def test_every_call_is_in_the_table_of_restricted_groups() -> None:
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"^\| `inference` \| (.*) \|$", text, re.MULTILINE)
     named = set(re.findall(r"\w+", row))
     assert {method.rpartition("/")[2] for method in PROTOCOLS["inference"]} <= named
 
 
 def test_the_map_names_every_room() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"[\w]+", text))
     assert {part for room in ROOMS for part in room.split("/")} - LOOSE <= named
 

@@ -1,6 +1,6 @@
 """Calls of the Open Inference Protocol as HTTP has them: tensors follow the JSON as bytes.
 
-Knows no socket. docs/http.md names the description of the form.
+Knows no socket. docs/reference/http.md names the description of the form.
 """
 
 import json

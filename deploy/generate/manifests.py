@@ -37,7 +37,7 @@ KSERVE_HTTP_HEADER = """\
 """
 NEEDS = """\
 #
-# What they need and do not make; docs/kubernetes.md says how to make it:
+# What they need and do not make; docs/how-to/kubernetes.md says how to make it:
 #   the image {image}, under a name that nodes can pull: set `images` in a kustomization of yours
 #   the PersistentVolumeClaim {claim} in the namespace {namespace}, with models in it
 """

@@ -1,4 +1,4 @@
-"""Write docs/openapi.json, the description of the HTTP port: `make openapi`.
+"""Write docs/reference/openapi.json, the description of the HTTP port: `make openapi`.
 
 It is what a server answers, whatever models it has. A test fails if the file is stale.
 """
@@ -14,7 +14,7 @@ from service.app import App
 from service.settings import Settings
 
 NUM_OPEN = 3  # levels: the document, its components, the schemas of these
-PATH = Path(__file__).parents[2] / "docs/openapi.json"
+PATH = Path(__file__).parents[2] / "docs/reference/openapi.json"
 
 
 def page_of(raw: bytes) -> str:

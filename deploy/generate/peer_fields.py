@@ -1,4 +1,4 @@
-"""Write the tables of docs/peer-fields.md, what becomes of the fields of other servers.
+"""Write the tables of docs/reference/peer-fields.md, what becomes of the fields of other servers.
 
 `python -m deploy.generate.peer_fields`. A test fails if the file is stale.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from service.http.peer_fields import PeerField, Verdict
 from service.http.peer_tables import CHATS, COMPLETIONS, GENERATION, READING, TABLES
 
-PATH = Path(__file__).parents[2] / "docs/peer-fields.md"
+PATH = Path(__file__).parents[2] / "docs/reference/peer-fields.md"
 HEAD = """# Fields of other servers
 
 What becomes of the request fields that clients of OpenAI, vLLM, SGLang, llama.cpp, Ollama,

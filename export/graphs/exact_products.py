@@ -2,8 +2,8 @@
 
 AVX2 without VNNI adds pairs of products in 16 bits, where large ones are cut off. A server takes no
 int8 graph there, but an export may be made there, and what it measures must be what the graph gives
-where it will be served (docs/decisions/0016-scales-found-at-export.md). Integers below 2**24 are
-exact in float32, and larger sums are rounded in the seventh digit.
+where it will be served: docs/explanation/decisions/0016-scales-found-at-export.md. Integers below
+2**24 are exact in float32, and larger sums are rounded in the seventh digit.
 """
 
 from collections.abc import Iterator

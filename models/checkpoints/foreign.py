@@ -1,7 +1,7 @@
 """What a folder is that is not one of transformers, and what can be done with it.
 
 A folder is told by its names of files alone; nothing of it is opened. Each way out was tried, and
-`docs/compatibility.md` says with what; where none is known the message says that.
+`docs/reference/models.md` says with what; where none is known the message says that.
 """
 
 from collections.abc import Callable, Collection

@@ -1,8 +1,8 @@
 """Every key of the files of texts of a folder, and what an import makes of it.
 
 The one table: a key is honoured, refused by name or harmless. What is in no table is named in a
-warning, as `transformers` and sentence-transformers pass it over. docs/checkpoints.md shows the
-table, and a test compares the two. Reads no files.
+warning, as `transformers` and sentence-transformers pass it over. docs/reference/checkpoints.md
+shows the table, and a test compares the two. Reads no files.
 """
 
 from collections.abc import Mapping
@@ -256,7 +256,7 @@ def check_loading(path: Path, field: str, values: Mapping[str, Any]) -> None:
 
 
 def table_of_keys() -> str:
-    """The table as docs/checkpoints.md shows it: a row of file, keys, verdict and reason."""
+    """The table of docs/reference/checkpoints.md: rows of file, keys, verdict and reason."""
     lines = ["| file | key | what an import makes of it |", "|---|---|---|"]
     for file, keys in KEYS.items():
         shown_as = "`sentence_*_config.json`" if file == TEXT_SETTINGS[0] else f"`{file}`"

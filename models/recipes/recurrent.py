@@ -8,7 +8,9 @@ from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.recipes.seq2seq import Training
 from models.recipes.seq2seq_settings import Seq2SeqSettings
 
-ONE_THREAD_SIZE = 128  # values per token up to which one thread is faster: docs/lecture-results.md
+ONE_THREAD_SIZE = (
+    128  # values per token up to which one thread is faster: recurrent.md of the lectures
+)
 
 
 def build(settings: Seq2SeqSettings, tokenizer: Tokenizer, max_positions: int) -> RecurrentSeq2Seq:

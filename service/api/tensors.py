@@ -1,6 +1,6 @@
 """`ModelInfer` messages to arrays, with Triton's checks in Triton's order.
 
-Clients match on these texts, so they are Triton's to the letter; docs/protocol.md
+Clients match on these texts, so they are Triton's to the letter; docs/reference/triton.md
 lists them. Knows nothing of models beyond their name, tensors and batch size.
 """
 

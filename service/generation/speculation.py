@@ -9,7 +9,8 @@ draft, and always right; a draft from the text is cut where the grammar forbids 
 
 Whether a draft pays is computed from the cost of earlier runs, and from the share of a sequence's
 drafts that were right. The cost of wrong drafts is bounded: it is paid from a credit, in decoding
-steps, that grows by a hundredth per step (see docs/decisions/0020-drafts-from-the-text-itself.md).
+steps, that grows by a hundredth per step:
+docs/explanation/decisions/0020-drafts-from-the-text-itself.md.
 
 Pure policy: knows no run, clock or slot.
 """

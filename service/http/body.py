@@ -13,7 +13,7 @@ import msgspec
 from service.errors import InvalidArgument, Unimplemented
 from service.http.compression import SUPPORTED, inflated, is_long
 from service.http.json_faults import of_record
-from service.http.json_parts import CHARACTER_BYTES, JsonParts
+from service.http.json_parts import JsonParts
 from service.http.json_parts import check_json as parts_within
 from service.http.numbers import decode_number
 from service.http.peer_fields import Refusals
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Body: TypeAlias = bytes | bytearray
-LEAST = 2**20  # bytes of a text that are taken however few characters texts may have
+LEAST = 2**20  # characters of a text that are decoded however few texts may have
 FEW = 16  # times as many bytes, at least, that one inflates to before it is left to a thread
 
 
@@ -36,7 +36,7 @@ class JsonBounds:
     max_bytes: int
     max_parts: int
     max_depth: int
-    max_text_bytes: int = 0  # 0: texts may be files
+    max_characters: int = 0  # of a text; 0: texts may be files
 
     @classmethod
     def of(cls, settings: Settings, *, has_files: bool = False) -> "JsonBounds":
@@ -44,7 +44,7 @@ class JsonBounds:
             settings.http_max_json_bytes,
             settings.max_message_parts,
             settings.http_max_json_depth,
-            0 if has_files else max(LEAST, CHARACTER_BYTES * settings.max_text_characters),
+            0 if has_files else max(LEAST, settings.max_text_characters),
         )
 
 
@@ -142,7 +142,7 @@ def check_json(body: Body, bounds: JsonBounds) -> JsonParts:
     if len(body) > bounds.max_bytes:
         raise _too_large(bounds.max_bytes, "--http-max-json-bytes")
     try:
-        return parts_within(body, bounds.max_parts, bounds.max_depth, bounds.max_text_bytes)
+        return parts_within(body, bounds.max_parts, bounds.max_depth, bounds.max_characters)
     except InvalidArgument as error:
         code = "invalid_json" if "nested" in str(error) else "request_too_large"
         raise HttpError(400, str(error), code=code) from error

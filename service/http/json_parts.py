@@ -23,7 +23,7 @@ COPIES, PART_BYTES = 3, 200
 CHARACTER_BYTES = 6  # at most, of a character of a text in JSON: \\u1234; others are two of these
 _PIECE_BYTES = 2**18
 _COUNTED_AT_ONCE_BYTES = 2**20
-_QUOTE, _COMMA = ord('"'), ord(",")
+_QUOTE, _COMMA, _BACKSLASH = ord('"'), ord(","), ord("\\")
 _OPENS, _CLOSES = (ord("["), ord("{")), (ord("]"), ord("}"))
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(_OPENS)], _STEPS[list(_CLOSES)] = 1, -1
@@ -104,7 +104,7 @@ def counted(text: Buffer, max_parts: int, *, are_numbers_free: bool = False) -> 
 
 
 def check_json(
-    text: bytes | bytearray, max_parts: int, max_depth: int, max_text_bytes: int = 0
+    text: bytes | bytearray, max_parts: int, max_depth: int, max_characters: int = 0
 ) -> JsonParts:
     """The parts of a text within its bounds; 0 is no bound. Raises `InvalidArgument`."""
     if len(text) <= _COUNTED_AT_ONCE_BYTES:  # as more would keep the interpreter for long
@@ -113,17 +113,34 @@ def check_json(
             return parts
     parts = counted(text, max_parts)
     check_parts(parts, max_parts)
-    if parts.longest_text_bytes > max_text_bytes > 0:
-        raise InvalidArgument(
-            f"the body has a text of {parts.longest_text_bytes} bytes, the server takes at most "
-            f"{max_text_bytes}, which are {CHARACTER_BYTES} for each of --max-text-characters"
-        )
+    if parts.longest_text_bytes > max_characters > 0:
+        check_characters(parts.longest_text_bytes, text, max_characters)
     if parts.depth > max_depth:
         raise InvalidArgument(
             f"the body is nested {parts.depth} deep, expected at most {max_depth}: see "
             "--http-max-json-depth"
         )
     return parts
+
+
+def check_characters(num_bytes: int, text: Buffer, max_characters: int) -> None:
+    """Raise `InvalidArgument` for a string that surely has more characters than a text may have.
+
+    `num_bytes` are the string's, and `text` is what it stands in: the bytes that are not the first
+    of a character, and escapes, are counted in all of it, as most bodies have few or many of them.
+    """
+    view = memoryview(text)
+    escapes = following = 0
+    for start in range(0, len(view), _PIECE_BYTES):
+        piece = np.frombuffer(view[start : start + _PIECE_BYTES], np.uint8)
+        escapes += int(np.count_nonzero(piece == _BACKSLASH))
+        following += int(np.count_nonzero((piece & 0xC0) == 0x80))  # UTF-8's: 10xxxxxx
+    fewest = max(num_bytes - following - CHARACTER_BYTES * escapes, num_bytes // CHARACTER_BYTES)
+    if fewest > max_characters:
+        raise InvalidArgument(
+            f"the body has a text of {fewest} characters or more, the server takes at most "
+            f"{max_characters}: see --max-text-characters"
+        )
 
 
 def check_parts(parts: JsonParts, max_parts: int) -> None:

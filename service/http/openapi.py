@@ -1,6 +1,7 @@
 """`GET /openapi.json`: OpenAPI 3.1 of the whole port, from the routes, their records and messages.
 
-Made when it is first asked for, on a thread. docs/openapi.json is what it gives; a test compares.
+Made when it is first asked for, on a thread. docs/reference/openapi.json is what it gives; a test
+compares.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The fields of OpenAI, vLLM, SGLang, llama.cpp, Ollama, TGI, TEI, Jina, Voyage and Cohere.
 
-One table for each kind of request; docs/compatibility.md has it for readers, and
+One table for each kind of request; docs/reference/peer-fields.md has it for readers, and
 tests/service/http/test_peer_fields.py sends every field to every route of its kind.
 """
 

@@ -14,6 +14,7 @@ import msgspec
 
 from service import errors
 from service.api.calls import Ends
+from service.errors import shortened
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
@@ -41,7 +42,7 @@ class HttpError(Exception):
         headers: Headers = (),
         name: str | None = None,
     ) -> None:
-        super().__init__(text)
+        super().__init__(shortened(text))
         self.status, self.kind, self.code, self.param = status, kind, code, param
         self.headers = headers
         self.name = name  # the typed API's status, of what an operation refuses

@@ -5,13 +5,18 @@ line of JSON for each chunk, or with events where the client accepts those.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from service.api.long_work import LONG_BYTES
 from service.api.operations import Operation
+from service.errors import InvalidArgument
+from service.http.body import Body, JsonBounds
+from service.http.json_parts import check_characters
 from service.http.messages import parse_json, to_json
 from service.http.request import Reply, Request
 from service.http.routes import Parameters, Route
@@ -50,13 +55,37 @@ def typed_routes(operations: Mapping[str, Operation]) -> tuple[Route, ...]:
 async def _read(request: Request, operation: Operation, *, has_files: bool) -> Message:
     empty = operation.request()
     await request.check_json(has_files=has_files)
+    if has_files:
+        max_characters = JsonBounds.of(request.front.settings).max_characters
+        await request.work(lambda: _check_texts(request.body, operation.request, max_characters))
     return await request.work(lambda: parse_json(request.body, empty))
 
 
 def _has_files(kind: type[Message]) -> bool:
     """Whether a message has files, which are long texts in JSON."""
+    return bool(_files(kind))
+
+
+def _files(kind: type[Message]) -> set[str]:
+    """Names of the fields of a message that are files, as JSON may write them."""
     descriptor: Any = kind.DESCRIPTOR
-    return any(field.type == FieldDescriptor.TYPE_BYTES for field in descriptor.fields)
+    files = [field for field in descriptor.fields if field.type == FieldDescriptor.TYPE_BYTES]
+    return {name for field in files for name in (field.name, field.json_name)}
+
+
+def _check_texts(body: Body, kind: type[Message], max_characters: int) -> None:
+    """Hold the texts beside a message's files to the bound that texts have. Raises `HttpError`."""
+    if len(body) <= max_characters:
+        return
+    with suppress(msgspec.MsgspecError):  # what is no object is refused where it is read
+        values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        files = _files(kind)
+        for name, value in values.items():
+            if name not in files and len(value) > max_characters:
+                try:
+                    check_characters(len(value), value, max_characters)
+                except InvalidArgument as error:
+                    raise HttpError(400, f"{name}: {error}", code="request_too_large") from error
 
 
 async def _written(request: Request, message: Message) -> bytes:

@@ -2,8 +2,8 @@
 
 Two families. `nv_inference_*` are Triton's names, labels and units, so that dashboards
 made for it keep working. `attendant_*` are ours: histograms, which Triton has not.
-docs/metrics.md lists them all. Names never appear at call sites: engines and models report events
-to their observers, of which `ModelMetrics` is one.
+docs/reference/metrics.md lists them all. Names never appear at call sites: engines and models
+report events to their observers, of which `ModelMetrics` is one.
 
 prometheus_client appends `_total` to counters, and Triton's names have none, so those
 come from a collector over plain numbers (`statistics.py`), as untyped samples.

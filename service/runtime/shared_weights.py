@@ -2,9 +2,9 @@
 
 The files are in ONNX's format for external data: a graph names them, with a place in them for each
 tensor. ONNX Runtime would map both for as long as a session lives, and a file that is overwritten
-meanwhile would change or end the server (docs/decisions/0026-weights-are-read-not-mapped.md). So
-what sessions look into is read here, once. What they only pack while they load is mapped, and
-nothing reads it afterwards.
+meanwhile would change or end the server:
+docs/explanation/decisions/0026-weights-are-read-not-mapped.md. So what sessions look into is read
+here, once. What they only pack while they load is mapped, and nothing reads it afterwards.
 
 Knows nothing of graphs. Written by `export/graphs/files.py`.
 """

@@ -33,6 +33,10 @@ MAX_OVERLAP_TOKENS = 128
 MASK_TOKENS = ("[MASK]", "<mask>")  # as vocabularies of BERT's and RoBERTa's kinds spell it
 SHORT_CHARACTERS = 1_024
 MAX_TOLD_TOKENS = 2**18  # of a text, one by one: each takes some 600 bytes until it is told
+# A text of more characters, and of more than so many for each token that its model takes, is begun
+# alone: where that has too many tokens by far, the rest is not read.
+BEGINNING_CHARACTERS, CHARACTERS_PER_TOKEN = 2**15, 8
+SURPLUS_TOKENS = 256  # which a word at the end that is cut cannot make
 MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
 
@@ -125,6 +129,18 @@ class _Tokenizer:
                 f"{MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters}"
             )
         return total
+
+    def _beginning(self, text: Text, max_tokens: int) -> str | None:
+        """The beginning of a long text that has more than `max_tokens` tokens, as the text has.
+
+        None where the whole text has to be read. It bounds the memory of texts that are refused or
+        cut: the library takes 100 to 350 bytes for each character of what it reads.
+        """
+        size = max(BEGINNING_CHARACTERS, CHARACTERS_PER_TOKEN * max_tokens)
+        if not isinstance(text, str) or len(text) <= 2 * size:
+            return None
+        num_tokens = len(_encoding(self._whole, text[:size], has_places=False))
+        return text[:size] if num_tokens > max_tokens + SURPLUS_TOKENS else None
 
     def _name_of(self, texts: Sequence[Text], index: int) -> tuple[str, str | None]:  # noqa: ARG002
         """What an error calls one of the texts, and the field that it came in, if it is known."""
@@ -275,6 +291,7 @@ class TextTokenizer(_Tokenizer):
 
     def encode(self, texts: Sequence[Text], can_truncate: bool) -> list[EncodedText]:
         """Encode texts, or raise `InvalidArgument` for one without tokens, or with too many."""
+        texts = [self._begun(texts, index, can_truncate) for index in range(len(texts))]
         known = [self._known_ids(text) for text in texts]
         others = [text for text, ids in zip(texts, known, strict=True) if ids is None]
         encodings = iter(self._encode(others) if others else ())
@@ -295,6 +312,17 @@ class TextTokenizer(_Tokenizer):
             rows.append(EncodedText(row, types, is_long, kept if self._has_encodings else None))
         return rows
 
+    def _begun(self, texts: Sequence[Text], index: int, can_truncate: bool) -> Text:
+        """A text, or as much of it as is kept where it is far too long and may be cut."""
+        if self.cuts_left and can_truncate:
+            return texts[index]
+        beginning = self._beginning(texts[index], self._max_tokens)
+        if beginning is None:
+            return texts[index]
+        if not can_truncate:
+            raise self._too_long(texts, index, f"more than {self._max_tokens}")
+        return beginning
+
     def _known_ids(self, text: Text) -> list[int] | None:
         """A text's ids from those of its words; None where the library has to read it."""
         return None if self._words is None or isinstance(text, tuple) else self._words.ids_of(text)
@@ -304,7 +332,7 @@ class TextTokenizer(_Tokenizer):
         row = np.array([self._words.cut(ids, self._max_tokens) if is_long else ids], np.int64)
         return EncodedText(row, np.zeros_like(row), is_long)
 
-    def _too_long(self, texts: Sequence[Text], index: int, num_tokens: int) -> InputTooLong:
+    def _too_long(self, texts: Sequence[Text], index: int, num_tokens: int | str) -> InputTooLong:
         name, field = self._name_of(texts, index)
         return InputTooLong(
             f"{name} has {num_tokens} tokens, the model takes at most {self._max_tokens}: "
@@ -453,12 +481,18 @@ class PromptTokenizer(_Tokenizer):
                 f"the server takes at most {self._max_text_characters}",
                 "prompt",
             )
+        self._check_beginning(prompt, reading)
         adds = not reading.omits_special
         (encoding,) = self._whole.encode_batch_fast([prompt], add_special_tokens=adds)
         ids: list[int] = encoding.ids
         if reading.kept_tokens is not None and len(ids) > reading.kept_tokens and adds:
             ids = self._cut_inside(prompt, reading)
         return self._known(_checked(ids, reading))
+
+    def _check_beginning(self, text: str, reading: PromptReading) -> None:
+        """Raise `InputTooLong` where the beginning of a prompt that is not cut has too many."""
+        if reading.kept_tokens is None and self._beginning(text, reading.max_tokens) is not None:
+            raise _too_long_prompt(f"more than {reading.max_tokens}", reading.max_tokens)
 
     def _known(self, ids: np.ndarray) -> np.ndarray:
         """The ids, or `InvalidArgument` for a token that the network does not know."""
@@ -510,10 +544,12 @@ class PromptTokenizer(_Tokenizer):
                 "the messages have a half of a surrogate pair", "messages"
             ) from error
         text, spans = self.special_texts.split(prompt, mark)
+        reading = reading or PromptReading(max_tokens=self._max_tokens)
+        self._check_beginning(text, reading)
         ids: list[int] = _encoding(self._whole, text, has_places=False).ids
         if sum([token_id in self._special_ids for token_id in ids]) != len(spans):
             ids = self._encode_apart(text, spans)
-        return self._known(_checked(ids, reading or PromptReading(max_tokens=self._max_tokens)))
+        return self._known(_checked(ids, reading))
 
     def _encode_apart(self, text: str, spans: Sequence[Span]) -> list[int]:
         """The ids of a text where special tokens stand at these spans and nowhere else."""
@@ -554,9 +590,15 @@ def check_rows(
 
 def check_num_tokens(num_tokens: int, most: int) -> None:
     """Raise `InvalidArgument` for a prompt without tokens, or with more than `most`."""
-    if not 1 <= num_tokens <= most:
-        error = InputTooLong if num_tokens else InvalidArgument
-        raise error(f"the prompt has {num_tokens} tokens, the model takes 1 to {most}", "prompt")
+    if num_tokens > most:
+        raise _too_long_prompt(num_tokens, most)
+    if num_tokens < 1:
+        raise InvalidArgument(f"the prompt has 0 tokens, the model takes 1 to {most}", "prompt")
+
+
+def _too_long_prompt(num_tokens: int | str, most: int) -> InputTooLong:
+    text = f"the prompt has {num_tokens} tokens, the model takes 1 to {most}"
+    return InputTooLong(text, "prompt")
 
 
 @contextmanager

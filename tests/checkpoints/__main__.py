@@ -1,7 +1,7 @@
 """Import, export and serve every row, compare the answers, and write the table of the outcomes.
 
     python -m tests.checkpoints                           print the table
-    python -m tests.checkpoints --write                   and put it into docs/compatibility.md
+    python -m tests.checkpoints --write                   and put it into docs/reference/models.md
 
 Ends with 1 where an answer differs. A row that is refused has the error, which names the way out.
 """
@@ -28,7 +28,7 @@ from tests.checkpoints.comparison import COMPARISONS
 from tests.checkpoints.rows import ROWS, Row
 from tests.e2e.server import ServerProcess
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/models.md"
 BEGIN, END = (
     "<!-- written by python -m tests.checkpoints --write -->",
     "<!-- end of checkpoints -->",

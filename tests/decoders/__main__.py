@@ -1,7 +1,7 @@
 """Compare every row with transformers, through the server, and write the table of the outcomes.
 
     python -m tests.decoders                              print the table
-    python -m tests.decoders --write                      and put it into docs/compatibility.md
+    python -m tests.decoders --write                      and put it into docs/reference/models.md
 
 Ends with 1 where a row differs.
 """
@@ -28,7 +28,7 @@ from tests.decoders.comparison import (
 from tests.decoders.rows import ROWS, write_folders
 from tests.e2e.server import ServerProcess
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/models.md"
 BEGIN, END = "<!-- written by python -m tests.decoders --write -->", "<!-- end of the table -->"
 HEADER = (
     "| model_type | checkpoints | compared network | logits differ by | "

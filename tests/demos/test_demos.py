@@ -1,4 +1,4 @@
-"""Every row of docs/lectures.md from nothing to an answered request, trained for seconds."""
+"""Every system of the lectures from nothing to an answered request, trained for seconds."""
 
 import re
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def run_here(arguments: Sequence[str]) -> str:
 
 
 def test_the_table_of_systems_has_every_demo() -> None:
-    text = (ROOT / "docs/lectures.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/tutorial/lectures/README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`attendant demo (\w+)`", text)) == set(DEMOS)
 
 

@@ -11,7 +11,7 @@ from tests.deploy.test_chart import KUBERNETES, validate
 from tests.deploy.test_values import DEFAULTS, merged, parse
 
 DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-KUBERNETES_MD = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+KUBERNETES_MD = (ROOT / "docs/how-to/kubernetes.md").read_text(encoding="utf-8")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Blocks that are neither an object nor values, by their first name.
 OTHERS = {"rules": "of prometheus-adapter", "services": "an override of compose"}

@@ -87,7 +87,7 @@ def test_the_picker_s_configuration_names_plugins_that_it_has() -> None:
 
 def test_the_picker_reads_gauges_that_the_server_has() -> None:
     """A metric that is missing is logged once by the picker, and counts as no load."""
-    text = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
     gauges = set(re.findall(r"^\| `(\w+)` \| gauge \|", text, re.MULTILINE))
     found = engine()
     read = {name: found[name].partition("{") for name in SPECS if found[name]}
@@ -98,6 +98,6 @@ def test_the_picker_reads_gauges_that_the_server_has() -> None:
 
 
 def test_the_document_has_the_mapping() -> None:
-    text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/kubernetes.md").read_text(encoding="utf-8")
     for name in SPECS[:3]:
         assert f"`{engine()[name].partition('{')[0]}`" in text

@@ -74,7 +74,7 @@ def test_every_alert_is_tested_and_has_a_page_to_read(rule: dict[str, Any]) -> N
 
 
 def test_every_page_is_about_an_alert_that_exists() -> None:
-    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/alerts.md").read_text(encoding="utf-8")
     assert set(re.findall("^### (Attendant.*)$", text, re.MULTILINE)) == {
         rule["alert"] for rule in ALERTS
     }

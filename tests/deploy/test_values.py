@@ -117,7 +117,7 @@ def test_values_and_schema_name_the_same() -> None:
 
 
 def test_document_names_values_that_exist() -> None:
-    text = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/kubernetes.md").read_text(encoding="utf-8")
     sections = "|".join(name for name in SECTIONS if name and "." not in name)
     named = set(re.findall(rf"[` ]((?:{sections})\.[\w.]+\w)[`=]", text))
     known = {f"{path}.{name}" for path, schema in SECTIONS.items() for name in schema["properties"]}

@@ -49,7 +49,7 @@ def main(
         stack.enter_context(target.loop.watching())
         stack.enter_context(target.call.watching())
         time.sleep(IDLE_S)
-        idle = len(target.call.latencies_s)
+        idle = target.call.num_calls
         for path, hole, size in cases:
             if time.monotonic() > end_s:
                 break
@@ -57,7 +57,7 @@ def main(
             if out is not None:
                 with out.open("a") as file:
                     file.write(_line(outcomes[-1]) + "\n")
-        quiet, busy = target.call.latencies_s[:idle], target.call.latencies_s[idle:]
+        quiet, busy = target.call.latencies_s(0, idle), target.call.latencies_s(idle)
     console.print(f"{len(outcomes)} of {len(cases)} bodies")
     console.print(f"p99 of other calls: {_p99(quiet):.4f} s alone, {_p99(busy):.4f} s beside them")
     for title, key in (("waiting", _waited), ("memory", _ratio)):

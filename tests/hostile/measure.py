@@ -1,19 +1,21 @@
 """Sends bodies to a server process, and watches meanwhile how long others wait and what it takes.
 
-Others are a call that the event loop answers, and one that a model does. Memory is the peak of the
+Others are a call that the event loop answers, and one that a model does, each sent by a process of
+its own. Memory is the peak of the
 process above what it had, as Linux counts it.
 """
 
 import json
 import shutil
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.server import ServerProcess
 from tests.fakes.chats import TOOLS
@@ -23,6 +25,7 @@ LOOP_PATH = "/v2"
 CALL_PATH, CALL = "/models/spam/classify", json.dumps({"input": "free prize"}).encode()
 PAUSE_S = 0.005  # between two calls of a watcher
 TIMEOUT_S = 180.0
+MAX_CALLS = 2_000_000  # of a watcher
 MEMORY_FROM_BYTES = 500_000  # of a body: that of a smaller one is lost among everything else
 MODELS = ("minilm", "spam", "gpt")
 
@@ -46,38 +49,52 @@ class Outcome:
         return self.grown_bytes / self.num_bytes if self.num_bytes >= MEMORY_FROM_BYTES else 0.0
 
 
-@dataclass(slots=True)
 class Watcher:
-    """Asks again and again on a thread, and keeps how long each answer took."""
+    """Asks again and again in a process of its own, and keeps how long each answer took.
 
-    address: str
-    method: str
-    path: str
-    body: bytes | None = None
-    latencies_s: list[float] = field(default_factory=list)
-    _began_s: float = 0.0
-    _is_over: bool = False
+    In the process that makes and sends the long bodies it would wait for these, not for the server.
+    """
 
-    def run(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        connection = HTTPConnection(host, int(port), timeout=TIMEOUT_S)
-        while not self._is_over:
-            self._began_s = time.monotonic()
-            connection.request(self.method, self.path, self.body)
-            connection.getresponse().read()
-            self.latencies_s.append(time.monotonic() - self._began_s)
-            time.sleep(PAUSE_S)
-        connection.close()
+    def __init__(self, address: str, method: str, path: str, body: bytes | None = None) -> None:
+        context = get_context("spawn")
+        self._latencies_s = context.RawArray("d", MAX_CALLS)
+        self._num_calls = context.RawValue("l", 0)
+        self._process = context.Process(
+            target=_watch,
+            args=(address, method, path, body, self._latencies_s, self._num_calls),
+            daemon=True,
+        )
+
+    @property
+    def num_calls(self) -> int:
+        return int(self._num_calls.value)
+
+    def latencies_s(self, first: int = 0, end: int | None = None) -> list[float]:
+        """Seconds of the calls that ended, from the `first` one on."""
+        return list(self._latencies_s[first : self.num_calls if end is None else end])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        thread = threading.Thread(target=self.run, daemon=True)
-        thread.start()
+        self._process.start()
         try:
             yield
         finally:
-            self._is_over = True
-            thread.join(TIMEOUT_S)
+            self._process.terminate()
+            self._process.join()
+
+
+def _watch(
+    address: str, method: str, path: str, body: bytes | None, latencies_s: Any, num_calls: Any
+) -> None:
+    host, _, port = address.rpartition(":")
+    connection = HTTPConnection(host, int(port), timeout=TIMEOUT_S)
+    while num_calls.value < MAX_CALLS:
+        began_s = time.monotonic()
+        connection.request(method, path, body)
+        connection.getresponse().read()
+        latencies_s[num_calls.value] = time.monotonic() - began_s
+        num_calls.value += 1
+        time.sleep(PAUSE_S)
 
 
 def write_repository(models: Path, folder: Path) -> None:
@@ -107,14 +124,14 @@ class Target:
         body = hole.body(num_bytes)
         (self._proc / "clear_refs").write_text("5")  # the peak becomes what there is now
         before = self._memory("VmRSS")
-        first = len(self.loop.latencies_s)
+        first = self.loop.num_calls
         started_s = time.monotonic()
         status, answer = _post(self.address, path, body)
         took_s = time.monotonic() - started_s
-        count = len(self.loop.latencies_s)
-        while len(self.loop.latencies_s) < count + 2:  # one that began after it
+        count = self.loop.num_calls
+        while self.loop.num_calls < count + 2:  # one that began after it
             time.sleep(PAUSE_S)
-        waited_s = max(self.loop.latencies_s[first:])
+        waited_s = max(self.loop.latencies_s(first))
         grown = max(0, self._memory("VmHWM") - before)
         return Outcome(path, hole, len(body), status, answer, took_s, waited_s, grown)
 

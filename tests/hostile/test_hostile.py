@@ -27,7 +27,7 @@ from tests.hostile.bodies import Description, Hole
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PARTS = 1_024
 SETTINGS = {"max_message_parts": PARTS, "http_max_json_bytes": 2**18, "max_text_characters": 1_000}
-DESCRIPTION = Description(json.loads(Path("docs/openapi.json").read_text()))
+DESCRIPTION = Description(json.loads(Path("docs/reference/openapi.json").read_text()))
 HOLES = sorted(
     {(path, hole.field, hole.form): (path, hole) for path, hole in DESCRIPTION.bodies()}.values(),
     key=lambda found: (found[0], found[1].field, found[1].form),

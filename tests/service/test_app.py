@@ -405,7 +405,7 @@ OPEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"host": "0.0.0.0", "metrics_host": "::"},  # noqa: S104
         [
             "--host 0.0.0.0 is reached by other machines, and every machine there may call it: "
-            "see docs/security.md",
+            "see docs/explanation/security.md",
             "--metrics-host :: is reached by other machines, and every machine there may read it",
         ],
     ),
@@ -417,21 +417,21 @@ OPEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"host": "10.0.0.1", "token_file": "t", "trusted_network": True},
         [
             "--host 10.0.0.1 is reached by other machines, and tokens and texts pass in the "
-            "clear, as neither --tls-cert nor --tls-key is set: see docs/security.md"
+            "clear, as neither --tls-cert nor --tls-key is set: see docs/explanation/security.md"
         ],
     ),
     "tokens without TLS": (
         {"host": "10.0.0.1", "token_file": "t"},
         [
             "--host 10.0.0.1 is reached by other machines, and tokens and texts pass in the "
-            "clear, as neither --tls-cert nor --tls-key is set: see docs/security.md"
+            "clear, as neither --tls-cert nor --tls-key is set: see docs/explanation/security.md"
         ],
     ),
     "TLS for anybody": (
         {"host": "10.0.0.1", "tls_cert": "c", "tls_key": "k"},
         [
             "--host 10.0.0.1 is reached by other machines, and every machine there may call it: "
-            "see docs/security.md"
+            "see docs/explanation/security.md"
         ],
     ),
     "TLS and tokens": (
@@ -470,5 +470,5 @@ def test_the_http_port_is_logged_and_warned_of(caplog: pytest.LogCaptureFixture)
     assert "administration is open on 127.0.0.1:8003: plain, no tokens" in said
     assert (
         "--http-host 10.0.0.1 is reached by other machines, and every machine there may call it: "
-        "see docs/security.md" in said
+        "see docs/explanation/security.md" in said
     )

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from service.errors import WaitTooLong, forget_frames
+from service.errors import (
+    MAX_CHARACTERS,
+    AttendantError,
+    InvalidArgument,
+    LoadError,
+    NotFound,
+    WaitTooLong,
+    forget_frames,
+)
 
 
 class Message:
@@ -104,3 +112,14 @@ def test_a_wait_that_is_too_long_is_stated_with_its_limit() -> None:
     assert "1.500 s" in str(error)
     assert "1.000 s" in str(error)
     assert (error.excess_s, error.bound) == (0.5, "wait")
+
+
+@pytest.mark.parametrize("kind", [AttendantError, InvalidArgument, NotFound, LoadError])
+def test_a_long_text_is_answered_by_its_beginning_and_its_end(kind: type[AttendantError]) -> None:
+    """A name of a million characters does not come back whole; one of a thousand does."""
+    assert str(kind("a" * 1_000)) == "a" * 1_000
+    text = str(kind(f"no model {'x' * 1_000_000}: see the list"))
+    assert text.startswith("no model xxx")
+    assert text.endswith("xxx: see the list")
+    assert len(text) < MAX_CHARACTERS + 100
+    assert "characters are left out here" in text

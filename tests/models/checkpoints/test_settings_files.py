@@ -155,5 +155,5 @@ def test_every_refused_key_is_refused_and_its_allowed_values_are_not(tmp_path: P
 
 
 def test_the_documents_table_is_that_of_the_code() -> None:
-    page = Path(__file__).parents[3] / "docs" / "checkpoints.md"
+    page = Path(__file__).parents[3] / "docs/reference/checkpoints.md"
     assert table_of_keys() in page.read_text(encoding="utf-8")

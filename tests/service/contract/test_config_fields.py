@@ -43,7 +43,7 @@ ACTED_ON = """
     model_transaction_policy.decoupled
     response_cache.enable
 """
-# They tune how Triton moves memory; docs/settings.md says that they change nothing here.
+# They tune how Triton moves memory; docs/reference/settings.md says that they change nothing here.
 TUNING_ONLY = """
     optimization.priority optimization.input_pinned_memory.enable
     optimization.output_pinned_memory.enable optimization.gather_kernel_buffer_threshold

@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
 ROOT = Path(__file__).parents[3]
-PAGES = ("README.md", "docs/http.md")
+PAGES = ("README.md", "docs/reference/http.md")
 HOST = "localhost:8000"
 
 

@@ -54,20 +54,32 @@ def test_parts_are_those_of_the_decoded_value(
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 16, 100, 2**18])
-def test_a_text_of_more_bytes_than_allowed_is_refused(
+def test_a_text_of_more_characters_than_allowed_is_refused(
     monkeypatch: pytest.MonkeyPatch, piece_bytes: int
 ) -> None:
     """Wherever it stands, and however the body is cut; files may be as long as they are."""
     monkeypatch.setattr(json_parts, "_PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(json_parts, "_COUNTED_AT_ONCE_BYTES", 0)
     most = 60
-    for before, behind in ((b"[", b"]"), (b'["a", {"b": ', b', "c": "d"}]'), (b'["\\"", ', b"]")):
+    for before, behind in ((b"[", b"]"), (b'["a", {"b": ', b', "c": "d"}]'), (b"[[], ", b"]")):
         fitting = before + b'"' + b"a" * (most - 1) + b'"' + behind
         check_json(fitting, 100, 9, most)
         long = fitting.replace(b'aa"', b'aaa"')
-        with pytest.raises(InvalidArgument, match="a text of 61 bytes, the server takes at most"):
+        with pytest.raises(InvalidArgument, match="a text of 61 characters or more, the server"):
             check_json(long, 100, 9, most)
         check_json(long, 100, 9)
+
+
+@pytest.mark.parametrize("character", ["a", "\u00e9", "\u4e2d", "\n", '"', "\\", "\x00"])
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_no_text_within_the_bound_of_characters_is_refused_for_its_bytes(
+    monkeypatch: pytest.MonkeyPatch, character: str, is_ascii: bool
+) -> None:
+    """Whatever its characters take in JSON; six times as many are refused of every kind."""
+    monkeypatch.setattr(json_parts, "_COUNTED_AT_ONCE_BYTES", 0)
+    check_json(json.dumps([character * 60], ensure_ascii=is_ascii).encode(), 100, 9, 61)
+    with pytest.raises(InvalidArgument, match="--max-text-characters"):
+        check_json(json.dumps([character * 400], ensure_ascii=is_ascii).encode(), 100, 9, 61)
 
 
 def test_numbers_count_by_their_commas() -> None:

@@ -1,4 +1,4 @@
-"""`/openapi.json`: what it says, that docs/openapi.json is the same, and requests made from it."""
+"""`/openapi.json`: what it says, that docs/reference has the same, and requests made from it."""
 
 import json
 from typing import Any

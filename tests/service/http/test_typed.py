@@ -139,3 +139,13 @@ async def test_an_unknown_method_is_not_found_and_another_verb_is_refused(served
     assert "Classify" in unknown.json["error"]
     read = await ask(served, "GET", "/api/Classify")
     assert (read.status, read.headers["allow"]) == (405, "post")
+
+
+async def test_texts_beside_files_keep_to_the_bound_of_texts(served: Served) -> None:
+    """A file may be longer than texts may be; a field beside it may not."""
+    long = "ab" * 2**20
+    answer = await ask(served, "POST", "/api/ClassifyImage", {"model": "spam", "version": long})
+    assert answer.status == 400
+    assert answer.json["error"].startswith("version: the body has a text of 2097154 characters")
+    answer = await ask(served, "POST", "/api/ClassifyImage", {"model": "spam", "images": [long]})
+    assert "cannot classify images" in answer.json["error"]

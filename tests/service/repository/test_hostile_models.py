@@ -1,7 +1,8 @@
 """Graphs that must not harm a server: what ONNX Runtime refuses, and how.
 
 The server adds no parser of its own before ONNX Runtime's; these tests hold the version that is
-installed to what is promised in its name. What it does not promise is said in docs/security.md.
+installed to what is promised in its name. What it does not promise is said in
+docs/explanation/security.md.
 """
 
 from collections.abc import Sequence

@@ -1,17 +1,29 @@
 """Texts to ids: whole or cut, never padded, and refused with both numbers."""
 
 import json
+import random
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
+from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, LoadError
+from service.runtime import tokenizer as tokenizer_module
 from service.runtime.pair_tokenizer import PairTokenizer, QueriedDocuments
 from service.runtime.tokenizer import (
     PromptTokenizer,
@@ -325,3 +337,97 @@ def test_a_table_without_a_row_for_the_tokens_of_texts_is_refused(
     library.save(str(path))
     with pytest.raises(LoadError, match=f"has ids up to {num_rows + 1_024}, the model knows"):
         check_table(PromptTokenizer(path, 40, 200, num_rows=num_rows), num_rows, "tokenizer.json")
+
+
+WORDS = (
+    "free",
+    "prize",
+    "caf\u00e9",
+    "\u4e2d\u6587",
+    "\U0001f600",
+    "x" * 40,
+    "...",
+    "don't",
+    "\n\n",
+    "  ",
+)
+UNKNOWN = "[UNK]"
+
+
+def _trained(kind: str) -> Tokenizer:
+    """A tokenizer of each kind that folders have, trained on the words."""
+    corpus = [" ".join(WORDS)] * 4
+    if kind == "wordpiece":
+        tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer: Any = trainers.WordPieceTrainer(special_tokens=[UNKNOWN], show_progress=False)
+    elif kind == "unigram":
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(
+            special_tokens=[UNKNOWN], unk_token=UNKNOWN, show_progress=False
+        )
+    else:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(use_regex=kind == "bytes")
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=400, initial_alphabet=alphabet, show_progress=False
+        )
+    tokenizer.train_from_iterator(corpus, trainer)
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "bytes", "bytes without words"])
+def test_a_text_that_is_cut_or_refused_by_its_beginning_is_as_if_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Of 200 texts of any words, many of them far beyond what the model takes."""
+    monkeypatch.setattr(tokenizer_module, "BEGINNING_CHARACTERS", 500)
+    monkeypatch.setattr(tokenizer_module, "CHARACTERS_PER_TOKEN", 4)
+    monkeypatch.setattr(tokenizer_module, "SURPLUS_TOKENS", 45)  # "x" * 40 may be so many
+    whole = _trained(kind)
+    path = tmp_path / "tokenizer.json"
+    whole.save(str(path))
+    texts_of = TextTokenizer(path, 12, 10_000)
+    draw = random.Random(5)  # noqa: S311 - the same each time
+    num_begun = 0
+    for _ in range(200):
+        text = " ".join(draw.choices(WORDS, k=draw.randint(1, 400)))
+        ids = whole.encode(text).ids
+        is_begun = texts_of._beginning(text, 12) is not None
+        num_begun += is_begun
+        (row,) = texts_of.encode([text], can_truncate=True)
+        assert row.input_ids[0].tolist() == ids[:12]
+        assert row.is_truncated == (len(ids) > 12)
+        if len(ids) > 12:
+            expected = "more than 12" if is_begun else str(len(ids))
+            with pytest.raises(InvalidArgument, match=f"text 0 has {expected} tokens, the model"):
+                texts_of.encode([text], can_truncate=False)
+    assert 50 < num_begun < 190
+
+
+def test_a_prompt_far_beyond_what_the_model_takes_is_refused_by_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library reads 64 kB of a megabyte; what is cut is read whole, as its end may be kept."""
+    path = tmp_path / "tokenizer.json"
+    _trained("bytes").save(str(path))
+    prompts = PromptTokenizer(path, 1_000, 2_000_000)
+    long = "free caf\u00e9 " * 100_000
+    read: list[int] = []
+    encode = tokenizer_module._encoding
+
+    def noting(tokenizer: Tokenizer, text: str, **options: Any) -> Any:
+        read.append(len(text))
+        return encode(tokenizer, text, **options)
+
+    monkeypatch.setattr(tokenizer_module, "_encoding", noting)
+    for refused in (lambda: prompts.encode(long), lambda: prompts.encode_marked(long, "\x00")):
+        with pytest.raises(InvalidArgument, match="has more than 1000 tokens, the model takes 1"):
+            refused()
+    assert read == [2**15] * 2
+    kept = prompts.encode(long, PromptReading(num_kept=5, max_tokens=1_000))
+    assert kept.tolist() == prompts.whole.encode(long[-400:]).ids[-5:]
