@@ -43,6 +43,7 @@ class Figure:
     unit: str = ""
     goal: float | None = None
     table: str = ""  # a heading, where a measure has several tables
+    at_most: bool = False  # the goal is a bound from above
 
     @classmethod
     def of(cls, row: str, column: str, values: Spread, unit: str = "", **more: Any) -> "Figure":
@@ -55,6 +56,12 @@ class Figure:
     @property
     def has_range(self) -> bool:
         return self.lowest != self.highest
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the median reaches the goal."""
+        assert self.goal is not None, "a figure with a goal"
+        return self.median <= self.goal if self.at_most else self.median >= self.goal
 
     def __str__(self) -> str:
         text = shown(self.median, self.unit)
@@ -77,6 +84,7 @@ class Column:
     unit: str = ""
     over: str = ""  # the way, of the same case, that a round's figure is divided by
     goals: Mapping[str, float] = field(default_factory=dict)  # by way
+    at_most: bool = False  # a goal is a bound from above
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,14 @@ def by_columns(*columns: Column) -> Callable[[Rounds], list[Figure]]:
 
     def figures(rounds: Rounds) -> list[Figure]:
         return [
-            Figure.of(way, column.name, values, column.unit, goal=column.goals.get(way))
+            Figure.of(
+                way,
+                column.name,
+                values,
+                column.unit,
+                goal=column.goals.get(way),
+                at_most=column.at_most,
+            )
             for way in rounds
             for column in columns
             if (values := spread_of(rounds, way, column)) is not None

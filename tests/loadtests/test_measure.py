@@ -80,6 +80,7 @@ def test_a_run_takes_turns_and_leaves_its_figures_with_command_machine_and_round
         ("slow", "over fast"): 0.25,
     }
     assert [each.goal for each in result.figures] == [None, None, 0.9]
+    assert not result.figures[-1].is_met
     assert result.machine["cores"]
     assert result.versions["onnxruntime"]
     assert result.date
@@ -146,6 +147,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     figures = [
         Figure.of("a", "speed", Spread(1.5, 1.0, 2.0), TIMES, goal=1.2, table="first"),
         Figure.of("b", "speed", Spread(3.0, 3.0, 3.0), TIMES),
+        Figure.of("c", "speed", Spread(0.0, 0.0, 0.0), TIMES, goal=0.0, at_most=True),
     ]
     result = results.measured("name", "Page", "claim", figures, {"a": [{"seconds": 1.0}]})
     path = results.write(result, tmp_path)
