@@ -166,7 +166,9 @@ class Settings:
         "", "File of bearer tokens, one per line; if set, every call but probes must carry one."
     )
     restricted_protocols: str = _access(
-        "", "Groups of calls that require a key: <protocol>,...:<key>=<value or @file>;..."
+        "",
+        "Groups of calls that require a key in their metadata, such as "
+        "model-repository,trace:admin-key=@admin.key. Semicolons separate several.",
     )
     allow_client_shm: bool = _access(
         False,

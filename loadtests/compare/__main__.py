@@ -240,7 +240,7 @@ def _show(names: Collection[str] | None, picture: Path) -> None:
 
 @app.command()
 def overview(figures: Path = panels.FIGURES, picture: Path = panels.OVERVIEW) -> None:
-    """Draw the README's picture: four panels of figures that are kept with the project."""
+    """Draw the README's picture from figures that are kept with the project."""
     panels.draw_overview(panels.read(figures), picture)
 
 

@@ -174,7 +174,7 @@ def read_parameters(parameters: Mapping[str, Raw] | None) -> Parameters:
     for name, value in (parameters or {}).items():
         if bytes(memoryview(value)[:1]) in (b"[", b"{"):
             raise _wrong_type(name)
-        values[name] = _VALUE.decode(value)
+        values[name] = decode_json(_VALUE, value, name)
     return values
 
 

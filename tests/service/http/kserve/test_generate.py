@@ -114,3 +114,9 @@ def test_an_output_of_one_element_is_that_element() -> None:
         "numbers": [1, 2],
         "none": [],
     }
+
+
+@pytest.mark.parametrize("body", [b'{"text_input": "\xff"}', b'{"other": "\xff"}'])
+def test_texts_that_are_not_utf8_are_refused(body: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="codec can't decode byte 0xff"):
+        parse_generate(body, "", TEXT)
