@@ -185,7 +185,8 @@ def shown(value: float, unit: str) -> str:
 
 def titled(figure: Figure) -> str:
     """A column's name with its unit, where the name alone does not say it."""
-    return f"{figure.column}, {figure.unit}" if figure.unit not in ("", TIMES) else figure.column
+    said = figure.unit in ("", TIMES, *EXACT)
+    return figure.column if said else f"{figure.column}, {figure.unit}"
 
 
 def tables(

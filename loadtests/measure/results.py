@@ -76,7 +76,9 @@ def write(result: Result, folder: Path) -> Path:
 def _plain(figure: Figure) -> dict[str, Any]:
     """The fields that say something: an equal lowest and highest do not."""
     fields = {
-        name: value for name, value in asdict(figure).items() if value not in ("", None, False)
+        name: value
+        for name, value in asdict(figure).items()
+        if value != "" and value is not None and value is not False
     }
     if not figure.has_range:
         del fields["lowest"], fields["highest"]
