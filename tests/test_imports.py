@@ -139,7 +139,6 @@ ROOMS = {
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
-    "loadtests/fleet": Room("load service"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/locustfile": Room("load"),

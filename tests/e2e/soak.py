@@ -1,25 +1,16 @@
-"""Measure whether the server's memory grows under long work.
-
-    python -m loadtests.measure.soak generations --count 10000
-    python -m loadtests.measure.soak reloads --count 50000 --cycles 100
-
-What counts is the slope by least squares after the first tenth, which warms up: slots are touched
-for the first time, pools reach their size. Every request must be answered, and correctly.
-"""
+"""Long work, and what it does to the memory of the server: every request must be answered."""
 
 import asyncio
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import grpc
 import numpy as np
-import typer
 from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2_grpc
 from rich.console import Console
 from rich.progress import Progress
@@ -32,9 +23,8 @@ NUM_SAMPLES = 100  # of memory, evenly spread
 MAX_TOKEN_ID = 2_000
 TIMEOUT_S = 60.0
 KV_CACHE_BYTES = 2**26  # small, so that a cycle of a generative model is quick
-app = typer.Typer(help=__doc__, no_args_is_help=True)
-Repository = Annotated[Path, typer.Option(help="Where the models are.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Requests in flight.")]
+REPOSITORY = Path(__file__).parents[2] / "model_repository"
+CLASSIFIER, GENERATOR = "spam", "gpt"
 
 
 @dataclass(slots=True)
@@ -47,63 +37,41 @@ class Memory:
     def sample(self, num_done: int) -> None:
         self.samples.append((num_done, resident_mib(self.process_id)))
 
-    def report(self, unit: str, **counts: int) -> None:
-        """Print the course after the first tenth as JSON."""
+    def growth(self) -> float:
+        """Bytes per piece of work, by least squares after the first tenth, which warms up.
+
+        Slots are touched for the first time then, and pools reach their size.
+        """
         samples = sorted(self.samples)
         settled = np.array(samples[len(samples) // 10 :])
-        numbers, mebibytes = settled[:, 0], settled[:, 1]
-        slope, _ = np.polyfit(numbers, mebibytes, 1)
-        figures = {
-            **counts,
-            "mib_before": round(samples[0][1], 1),
-            "mib_after_a_tenth": round(float(mebibytes[0]), 1),
-            "mib_at_the_end": round(float(mebibytes[-1]), 1),
-            "most_mib": round(float(mebibytes.max()), 1),
-            f"bytes_per_{unit}": round(float(slope) * 2**20, 1),
-        }
-        Console().print_json(json.dumps(figures))
+        slope, _ = np.polyfit(settled[:, 0], settled[:, 1], 1)
+        return float(slope) * 2**20
 
 
-@app.command()
-def generations(
-    model: Annotated[str, typer.Option(help="A generative model.")] = "gpt",
-    repository: Repository = Path("model_repository"),
-    count: Annotated[int, typer.Option(min=200, help="Generations.")] = 10_000,
-    concurrency: Concurrency = 32,
-) -> None:
+def generations(count: int, concurrency: int = 32) -> Memory:
     """Short generations; every tenth client leaves after its first chunk."""
-    with serving(repository) as server:
+    with serving(REPOSITORY) as server:
         memory = Memory(server.process_id)
-        asyncio.run(_generate_all(server, memory, model, count, concurrency))
-    memory.report("generation", generations=count)
+        asyncio.run(_generate_all(server, memory, GENERATOR, count, concurrency))
+    return memory
 
 
-@app.command()
-def reloads(
-    repository: Repository = Path("model_repository"),
-    classifier: Annotated[
-        str, typer.Option(help="Answers all the time, and is reloaded.")
-    ] = "spam",
-    generator: Annotated[str, typer.Option(help="Unloaded and loaded.")] = "gpt",
-    count: Annotated[int, typer.Option(min=200, help="Requests.")] = 50_000,
-    cycles: Annotated[int, typer.Option(min=2, help="Of unloading and loading.")] = 100,
-    concurrency: Concurrency = 16,
-) -> None:
+def reloads(count: int, cycles: int, concurrency: int = 16) -> Memory:
     """Requests without pause to a model that is reloaded, beside one that comes and goes.
 
     Each cycle loads the classifier anew, unloads the generator and loads it again, and lets it
     generate once. Fails if a request does, or is answered otherwise than the first time.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for name in (classifier, generator):
-            shutil.copytree(repository / name, Path(folder) / name)
+        for name in (CLASSIFIER, GENERATOR):
+            shutil.copytree(REPOSITORY / name, Path(folder) / name)
         flags = ["--model-control-mode", "explicit", "--load-models", "*"]
         flags += ["--kv-cache-bytes", str(KV_CACHE_BYTES)]
         with serving(Path(folder), flags) as server:
             memory = Memory(server.process_id)
-            soak = _Reloads(server, memory, Path(folder), classifier, generator)
+            soak = _Reloads(server, memory, Path(folder), CLASSIFIER, GENERATOR)
             asyncio.run(soak.run(count, cycles, concurrency))
-    memory.report("cycle", requests=count, cycles=cycles)
+    return memory
 
 
 @dataclass(slots=True)
@@ -204,7 +172,3 @@ def _generations(model: str, count: int) -> Iterator[tuple[int, generation_pb2.G
                 ),
             ),
         )
-
-
-if __name__ == "__main__":
-    app()

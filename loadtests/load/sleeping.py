@@ -1,6 +1,6 @@
 """A replica whose model sleeps: the real server, with a capacity that needs no processor.
 
-    python -m loadtests.fleet.sleeping --model-repository FOLDER --grpc-port 0 --metrics-port 0
+    python -m loadtests.load.sleeping --model-repository FOLDER --grpc-port 0 --metrics-port 0
 
 Everything is as in `attendant serve`, but for the session: a run of up to `MAX_ROWS` rows takes
 `RUN_S`, whatever the machine. So several replicas fit on two cores, each able to answer 200
@@ -25,7 +25,6 @@ from service.settings import Settings
 
 RUN_S = 0.040
 MAX_ROWS = 8
-CAPACITY = MAX_ROWS / RUN_S  # requests per second
 INT64 = DATATYPES["INT64"]
 
 

@@ -1,6 +1,4 @@
-"""End the server under load, over and over: no answer is wrong, given twice, or missing.
-
-    python -m loadtests.measure.restarts --rounds 20
+"""Servers that are ended under load, and the outcomes of all questions.
 
 Each round starts a server, lets clients send requests, unary and on streams, and ends it by
 SIGTERM and SIGKILL in turn. A question is a number and its answer follows from it, so that a wrong
@@ -9,26 +7,20 @@ a status.
 """
 
 import asyncio
-import json
 import random
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import grpc
 import numpy as np
-import typer
-from rich.console import Console
-from rich.progress import track
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from loadtests.load.graphs import write_sums
 from loadtests.load.server import Server, serving
 
 MODEL = "sums"
@@ -48,30 +40,10 @@ class Outcome:
     twice: int = 0
     lost: int = 0  # neither answer nor status in time
 
-    def to_dict(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__slots__} | {
-            "refused": dict(self.refused)
-        }
-
     @property
     def is_whole(self) -> bool:
         ended = self.answered + sum(self.refused.values())
         return not (self.wrong or self.twice or self.lost) and ended == self.asked
-
-
-def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Servers started and ended.")] = 20,
-    clients: Annotated[int, typer.Option(min=1, help="Of each kind.")] = 8,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of load, before the end.")] = 1.0,
-) -> None:
-    """Run, and print the counts as JSON; exit code 1 where they do not add up."""
-    outcome = Outcome()
-    with tempfile.TemporaryDirectory() as folder:
-        write_sums(Path(folder), MODEL)
-        for number in track(range(rounds), "rounds", console=Console(stderr=True)):
-            run_round(Path(folder), outcome, number, clients, seconds)
-    Console().print_json(json.dumps({"rounds": rounds} | outcome.to_dict()))
-    raise typer.Exit(0 if outcome.is_whole else 1)
 
 
 def run_round(
@@ -104,7 +76,7 @@ async def _round(
 
 
 async def _ask_singly(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:
-    generator = random.Random(client)
+    generator = random.Random(client)  # noqa: S311 - a load that is repeated
     while not is_over.is_set():
         question = generator.randrange(2**30)
         outcome.asked += 1
@@ -117,7 +89,7 @@ async def _ask_singly(stub: Any, outcome: Outcome, client: int, is_over: asyncio
 
 
 async def _ask_on_streams(stub: Any, outcome: Outcome, client: int, is_over: asyncio.Event) -> None:
-    generator = random.Random(-client - 1)
+    generator = random.Random(-client - 1)  # noqa: S311 - a load that is repeated
     while not is_over.is_set():
         questions = {str(index): generator.randrange(2**30) for index in range(STREAM_LENGTH)}
         open_ids = set(questions)
@@ -163,7 +135,3 @@ def _count_refusal(outcome: Outcome, error: grpc.aio.AioRpcError) -> None:
         outcome.lost += 1
     else:
         outcome.refused[error.code().name] += 1
-
-
-if __name__ == "__main__":
-    typer.run(main)
