@@ -149,8 +149,14 @@ class Target:
             time.sleep(PAUSE_S)
         waited_s = max(self.loop.latencies_s(first))
         grown = max(0, self._memory("VmHWM") - before)
-        values = {"status": status, "answer": answer, "took_s": took_s}
-        return replace(outcome, **values, waited_s=waited_s, grown_bytes=grown)
+        return replace(
+            outcome,
+            status=status,
+            answer=answer,
+            took_s=took_s,
+            waited_s=waited_s,
+            grown_bytes=grown,
+        )
 
     def _memory(self, name: str) -> int:
         """Bytes, by the kernel's name of them."""

@@ -42,11 +42,11 @@ class Caller:
 
     def post(self, method: str, message: bytes) -> tuple[int, str]:
         """The number of gRPC's status, and the beginning of the error's text."""
-        call = self._channel.unary_stream(method)(message, timeout=TIMEOUT_S)
+        stub: Any = self._channel.unary_stream(method)
+        call = stub(message, timeout=TIMEOUT_S)
         try:
             for _ in call:
                 pass
         except grpc.RpcError:
             pass
-        code: Any = call.code()
-        return code.value[0], str(call.details() or "")[:300]
+        return call.code().value[0], str(call.details() or "")[:300]
