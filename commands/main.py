@@ -12,9 +12,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from commands.ask.health import main as check_health
+from commands.ask.client.health import main as check_health
+from commands.ask.client.refusal import CallError
 from commands.ask.options import console
-from commands.ask.refusal import CallError
 from commands.errors import FAILURE, WRONG_USAGE, print_error
 from commands.help import Command, CommandGroup
 from service import __version__

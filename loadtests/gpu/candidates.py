@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
 
 LOG_SUM_ERROR = 1e-3  # of a float32 sum in another order
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.generation.decoder_interface import PackedInputs, PagedDecoder
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.decoder_interface import PackedInputs, PagedDecoder
 
 
 class PagedRows:

@@ -24,8 +24,8 @@ from loadtests.gpu.exports import Graph, checkpoint_of, export_models, sizes_of
 from loadtests.gpu.parity import wanted
 from loadtests.gpu.references import outputs_of
 from service.errors import LoadError, ModelFailed
-from service.generation.decoder import PREFILL_SUFFIX
-from service.generation.encoder_decoder import ENCODER_FILENAME
+from service.generation.decoders.decoder import PREFILL_SUFFIX
+from service.generation.decoders.encoder_decoder import ENCODER_FILENAME
 from service.runtime.assignment import CPU_PROVIDER, SHAPE_OPERATORS, AssignedNode
 from service.runtime.session import CUDA_PROVIDER, OnnxSession
 

@@ -28,10 +28,10 @@ from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
-from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
-from service.generation.opening import CacheLimits, open_decoder
-from service.generation.paged_decoder import open_paged_decoder
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
+from service.generation.decoders.opening import CacheLimits, open_decoder
+from service.generation.decoders.paged_decoder import open_paged_decoder
 from service.runtime.session import OnnxSession, SessionOptions
 
 NUM_ROWS = 8

@@ -29,7 +29,7 @@ from models.networks.gpt import GPT
 from models.networks.heads import TextNetwork
 from service.contract.manifest import Precision
 from service.errors import LoadError, ModelFailed
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
 from service.runtime.session import OnnxSession
 
 TEXT_KINDS = ("classification", "embedding")

@@ -44,13 +44,13 @@ from loadtests.measure.steps import open_decoder as open_plain
 from service.contract.adapter import Adapter, Factors
 from service.contract.queue_policies import QueuePolicy
 from service.errors import LoadError
-from service.generation.decoder import OnnxDecoder
+from service.generation.choosing.params import SamplingParams
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.opening import CacheLimits, open_decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.opening import CacheLimits, open_decoder
-from service.generation.params import SamplingParams
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest, Vocabulary
+from service.generation.steps.scheduler import SchedulerLimits
 from service.runtime.cpus import available_cpus
 from service.runtime.session import SessionOptions
 

@@ -33,7 +33,7 @@ from loadtests.measure.records import (
     by_columns,
     number,
 )
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.engine import GenerationEngine
 from service.generation.sequence import Sequence as Sample
 from service.records import RanStep

@@ -32,16 +32,16 @@ from loadtests.measure.records import (
     rate,
 )
 from loadtests.measure.steps import Rows, open_decoder
-from service.contract.grammar import Grammar
 from service.contract.manifest import Manifest
 from service.contract.queue_policies import QueuePolicy
+from service.generation.choosing.params import SamplingParams
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.params import SamplingParams
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest, Vocabulary
-from service.runtime.grammar import GrammarCompiler, GrammarMatcher, GrammarVocabulary
-from service.runtime.tokenizer import PromptTokenizer
+from service.generation.steps.scheduler import SchedulerLimits
+from service.grammars.compiler import GrammarCompiler, GrammarMatcher, GrammarVocabulary
+from service.grammars.form import Grammar
+from service.text.tokenizer import PromptTokenizer
 
 FREE = "free"
 MAX_CHARACTERS = 1_000_000

@@ -46,7 +46,7 @@ from loadtests.measure.steps import (
     step_of,
     timed,
 )
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 

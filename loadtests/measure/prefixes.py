@@ -30,8 +30,8 @@ from loadtests.measure.records import (
     by_columns,
     number,
 )
-from service.generation.kv_cache import MIN_REACH
-from service.generation.prefix_store import PIECE_TOKENS
+from service.generation.cache.kv_cache import MIN_REACH
+from service.generation.cache.prefix_store import PIECE_TOKENS
 from service.generation.sequence import Sequence as Sample
 from service.serving.generative_model import GenerativeModel
 

@@ -66,19 +66,19 @@ STAGES = (  # in the order of the path
 # Each stage's functions, and coroutine functions: a module, and a name in it.
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     READING: (
-        "service.rpc.door:read_unless_long",
+        "service.rpc.interceptor:read_unless_long",
         "service.api.inference:to_infer_request",
         "service.http.request:decode_json",
         "service.http.openai.embeddings:prompts_of",
     ),
-    TOKENIZING: ("service.runtime.tokenizer:TextTokenizer.encode",),
+    TOKENIZING: ("service.text.tokenizer:TextTokenizer.encode",),
     QUEUE: ("service.batching.engine:BatchEngine.check_room",),
     CROSSING: (
         "service.batching.engine:BatchEngine._resolve",
         "service.batching.engine:BatchEngine._post",
     ),
     WRITING: (
-        "service.rpc.door:write_holding",
+        "service.rpc.interceptor:write_holding",
         "service.api.inference:build_response",
         "service.http.openai.embeddings:written",
         "service.http.openai.embeddings:Reply.json",
@@ -102,7 +102,7 @@ MAKERS: Mapping[str, str] = {
     COLLATING: "service.repository.opening:pad_rows",
     READING: "service.api.typed_messages:reader_of",
 }
-COROUTINE_MAKERS: Mapping[str, str] = {CHECKS: "service.rpc.door:keeping_nothing"}
+COROUTINE_MAKERS: Mapping[str, str] = {CHECKS: "service.rpc.interceptor:keeping_nothing"}
 OUTSIDE = ""
 OUTSIDE = ""
 TRIALS = 20_000

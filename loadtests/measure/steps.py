@@ -32,8 +32,8 @@ from loadtests.measure.records import (
     number,
     rate,
 )
-from service.generation.decoder import PREFILL_SUFFIX, OnnxDecoder
-from service.generation.opening import SPIN_US, open_beside
+from service.generation.decoders.decoder import PREFILL_SUFFIX, OnnxDecoder
+from service.generation.decoders.opening import SPIN_US, open_beside
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 

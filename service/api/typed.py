@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
-from service.contract.conversation import Conversation
 from service.contract.queue_policies import BACKGROUND
 from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.records import Timings
 from service.repository.repository import ModelRepository
-from service.runtime.tokenizer import TokenPieces
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller, ServedModel
 from service.serving.occupancy import Occupancy
 from service.serving.tasks.task import Fields, Method, Reading, Task, TextTask
 from service.serving.text_model import TextModel
+from service.text.conversation import Conversation
+from service.text.tokenizer import TokenPieces
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class TypedCalls:
         )
 
     async def tokens(self, fields: Fields, caller: Caller, build: Callable[[Fields], T]) -> T:
-        """The same of the tokens that a model would see, which wait behind no run."""
+        """Tokens of texts, by `build`, as a model would see them; they wait behind no run."""
         model = self._find_reader(fields)
         texts, max_tokens = fields["texts"], model.manifest.max_tokens
 
@@ -102,7 +102,7 @@ class TypedCalls:
         )
 
     async def text(self, fields: Fields, build: Callable[[Fields], T]) -> T:
-        """The same of the text that tokens stand for."""
+        """The text that tokens stand for, by `build`."""
         model = self._find_reader(fields)
         token_ids = fields["token_ids"]
         self._admission.admit()

@@ -6,18 +6,17 @@ The bytes of a body count as bytes in flight as they come, and until the request
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from service.errors import InvalidArgument, Unimplemented
-from service.http.compression import SUPPORTED, inflated, is_long
-from service.http.json_faults import of_record
-from service.http.json_parts import JsonParts
-from service.http.json_parts import check_json as parts_within
 from service.http.numbers import decode_number
-from service.http.peer_fields import Refusals
 from service.http.status import HttpError, invalid
+from service.http.wire.compression import SUPPORTED, inflated, is_long
+from service.http.wire.json_faults import of_record
+from service.http.wire.json_parts import JsonParts
+from service.http.wire.json_parts import check_json as parts_within
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,6 +26,14 @@ T = TypeVar("T")
 Body: TypeAlias = bytes | bytearray
 LEAST = 2**20  # characters of a text that are decoded however few texts may have
 FEW = 16  # times as many bytes, at least, that one inflates to before it is left to a thread
+
+
+class FieldCheck(Protocol):
+    """The attribute `REFUSED` of a kind of record: what its bodies may not have."""
+
+    def check(self, body: Body) -> None:
+        """Raise `HttpError` for a body that has a refused field."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +129,8 @@ def decode_json(body: Body, kind: type[T]) -> T:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         text = _not_utf8(body) or f"the body is not JSON: {error}"
         raise HttpError(400, text, code="invalid_json") from error
-    refused = getattr(kind, "REFUSED", None)
-    if isinstance(refused, Refusals):
+    refused: FieldCheck | None = getattr(kind, "REFUSED", None)
+    if refused is not None:
         refused.check(body)
     return record
 

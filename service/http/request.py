@@ -18,9 +18,9 @@ from service.records import current_call
 from service.serving.model import Caller
 
 if TYPE_CHECKING:
-    from service.http.connection import Connection
     from service.http.front import Front
     from service.http.stream import Stream
+    from service.http.wire.connection import Connection
 
 T = TypeVar("T")
 TOGETHER_BYTES = 2**16  # of an answer that is copied, to be one write with its headers

@@ -10,28 +10,28 @@ from service.api.admission import Admission
 from service.api.calls import Calls
 from service.api.operations import Operations
 from service.errors import LoadError
-from service.http.connection import Connection, Connections
 from service.http.front import Front
 from service.http.health import ServerState, health_routes
-from service.http.huggingface.embed import tei_routes
 from service.http.huggingface.routes import inference_routes
 from service.http.kserve.metadata import metadata_routes
 from service.http.kserve.routes import protocol_routes
 from service.http.openai.adapters import adapter_routes
 from service.http.openai.chat import chat_routes
-from service.http.openai.cohere import cohere_routes
 from service.http.openai.completions import completion_routes
 from service.http.openai.embeddings import embedding_routes
-from service.http.openai.models import model_routes
-from service.http.openai.pooling import pooling_routes
-from service.http.openai.predict import predict_routes
-from service.http.openai.reranking import reranking_routes
-from service.http.openai.scores import score_routes
 from service.http.openai.tokens import token_routes
 from service.http.openapi import openapi_routes
 from service.http.page import page_routes
-from service.http.tls import tls_context
+from service.http.retrieval.cohere import cohere_routes
+from service.http.retrieval.pooling import pooling_routes
+from service.http.retrieval.predict import predict_routes
+from service.http.retrieval.reranking import reranking_routes
+from service.http.retrieval.scores import score_routes
+from service.http.retrieval.tei import tei_routes
+from service.http.shared.models import model_routes
 from service.http.typed import typed_routes
+from service.http.wire.connection import Connection, Connections
+from service.http.wire.tls import tls_context
 from service.repository.repository import ModelRepository
 from service.settings import Settings, join_address
 

@@ -21,10 +21,10 @@ from service.http.huggingface.fields import (
     refuse,
 )
 from service.http.numbers import Count, Whole
-from service.http.openai.embedding_fields import named_kinds, num_values_in, width_in
-from service.http.openai.fields import named_texts
-from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
+from service.http.shared.embedding_fields import named_kinds, num_values_in, width_in
+from service.http.shared.fields import named_texts
+from service.http.shared.peer_fields import unsupported
 from service.http.status import invalid
 
 CLASSIFY = "/attendant.v1.TextService/Classify"
@@ -141,7 +141,7 @@ def _checked(parameters: LabelParameters | None) -> LabelParameters:
 
 
 def _function(parameters: LabelParameters) -> Any:  # noqa: ANN401 - a number of the enumeration
-    """What makes scores of logits; the model's own where nothing is said. Raises `HttpError`."""
+    """Score function of a request; the model's own where none is named. Raises `HttpError`."""
     name = parameters.function_to_apply
     if name is None:
         return text_pb2.SCORE_FUNCTION_UNSPECIFIED
@@ -221,12 +221,12 @@ def check_normalize(manifest: Manifest | None) -> None:
 
 
 def name_of_compared(index: int) -> str:
-    """What a body calls one of the texts that are compared."""
+    """Name in the body of one of the texts that are compared."""
     return f"sentences[{index - 1}]" if index else "source_sentence"
 
 
 async def extract_or_compare(request: Request, target: Target) -> Reply:
-    """What an embedder's own address answers: its clients send both kinds of request there."""
+    """Answer of an embedder's own address, to which clients send both kinds of request."""
     asked = await request.json(LabelRequest)
     pipeline = compare_texts if begins(asked.inputs, b"{") else extract_features
     return await pipeline(request, target)

@@ -8,7 +8,9 @@ from attendant.v1.generation_pb2 import TokenIds
 
 from service.errors import InvalidArgument
 from service.http.numbers import Whole
-from service.http.openai.embedding_fields import (
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.shared.embedding_fields import (
     BASE64,
     FLOAT,
     encoding_of,
@@ -18,12 +20,10 @@ from service.http.openai.embedding_fields import (
     width_in,
     written,
 )
-from service.http.openai.fields import TRUNCATION, is_cut, named_texts, prompts_of
-from service.http.openai.models import BASES, find_model, name_of
-from service.http.peer_fields import Refusals, unsupported
-from service.http.peer_tables import REFUSALS
-from service.http.request import Reply, Request
-from service.http.routes import Route
+from service.http.shared.fields import TRUNCATION, is_cut, named_texts, prompts_of
+from service.http.shared.models import BASES, find_model, name_of
+from service.http.shared.peer_fields import Refusals, unsupported
+from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
 EMBED = "/attendant.v1.TextService/Embed"

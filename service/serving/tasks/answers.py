@@ -13,7 +13,6 @@ import numpy as np
 
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import invalid_field
-from service.runtime.tokenizer import EncodedText, Text, WindowTokenizer
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -29,6 +28,7 @@ from service.serving.tasks.task import (
     column,
     decode,
 )
+from service.text.tokenizer import EncodedText, Text, WindowTokenizer
 
 MAX_ANSWER_TOKENS = 30  # where a request does not say, as in SQuAD's baselines
 NUM_BEST = 20  # spans of each window that probabilities are among, and answers at most

@@ -13,7 +13,6 @@ import numpy as np
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import SourceAndTargetTokenizer, Text
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -31,6 +30,7 @@ from service.serving.tasks.task import (
     decode,
     tokens_of,
 )
+from service.text.tokenizer import SourceAndTargetTokenizer, Text
 
 MAX_LISTED = 1_024  # of layers or heads that a parameter names
 
@@ -55,7 +55,7 @@ class Matrices:
         return self.chosen(attentions_LHTS)
 
     def chosen(self, attentions_LHTS: np.ndarray) -> np.ndarray:
-        """The same without a bound."""
+        """The chosen layers and heads of all attentions, however many values they are."""
         matrices: np.ndarray = attentions_LHTS[np.ix_(self.layers, self.heads)]
         return matrices
 

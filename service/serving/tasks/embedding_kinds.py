@@ -13,7 +13,6 @@ import numpy as np
 
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, TextTokenizer
 from service.serving.tasks.task import (
     MAX_VALUES,
     Choice,
@@ -23,6 +22,7 @@ from service.serving.tasks.task import (
     TextReply,
     TextTaskModel,
 )
+from service.text.tokenizer import EncodedText, TextTokenizer
 
 DENSE, SPARSE, TOKEN_VECTORS = KINDS = "dense", "sparse", "token_vectors"
 OUTPUTS = (
@@ -99,7 +99,7 @@ class KindsAsked:
                 raise invalid_field(name, "is for dense, which kinds lacks")
 
     def reading(self, manifest: Manifest) -> Reading:
-        """What is computed for it, and the bound of its texts."""
+        """Outputs that are computed for it, and the bound of its texts."""
         if TOKEN_VECTORS not in self.kinds:
             return Reading()
         size = manifest.token_vector_size
@@ -147,7 +147,7 @@ def kinds_of(manifest: Manifest) -> tuple[str, ...]:
 
 
 def sparse_vectors(manifest: Manifest, reply: TextReply) -> list[SparseVector]:
-    """Of each text, from whichever output the model has for them."""
+    """Sparse vector of each text, from whichever output the model has for them."""
     if manifest.sparse_rows == "text":
         return [of_terms(row_V) for row_V in reply.outputs["term_weights"].values]
     unweighted = np.array(manifest.unweighted_token_ids, np.int64)

@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
-from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
     TEXT,
@@ -30,6 +29,7 @@ from service.serving.tasks.task import (
     row_fields,
     softmax,
 )
+from service.text.tokenizer import EncodedText, Text
 
 OUTSIDE = "O"
 # The first two take every token for a word.

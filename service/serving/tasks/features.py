@@ -16,7 +16,6 @@ import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     FP32,
     MAX_VALUES,
@@ -34,6 +33,7 @@ from service.serving.tasks.task import (
     row_fields,
     tokens_of,
 )
+from service.text.tokenizer import EncodedText, Text
 
 LAYERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "first": lambda states_SLD: states_SLD[:, 0],

@@ -13,7 +13,6 @@ import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
     TEXT,
@@ -29,6 +28,7 @@ from service.serving.tasks.task import (
     column,
     row_fields,
 )
+from service.text.tokenizer import EncodedText, Text
 
 DEFAULT_TOP_K = 5
 # A mask's logits are of the whole vocabulary, so few masks are much memory; and what is made of
@@ -61,7 +61,7 @@ def best_fills(logits: np.ndarray, top_k: int) -> list[Fill]:
 
 
 def fills_among(logits: np.ndarray, token_ids: Sequence[int]) -> list[Fill]:
-    """These tokens at one mask, best first."""
+    """Fills of one mask by the given tokens, best first."""
     return _ranked(logits, np.array(token_ids), len(token_ids))
 
 

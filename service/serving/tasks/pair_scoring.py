@@ -10,8 +10,6 @@ import numpy as np
 
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import invalid_field
-from service.runtime.pair_tokenizer import PairTokenizer, QueriedDocuments
-from service.runtime.tokenizer import Text
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -27,10 +25,12 @@ from service.serving.tasks.task import (
     TextTaskModel,
     row_fields,
 )
+from service.text.pair_tokenizer import PairTokenizer, QueriedDocuments
+from service.text.tokenizer import Text
 
 
 def _scores_of(fields: Fields, model: TextTaskModel) -> Callable[[np.ndarray], np.ndarray]:
-    """What makes scores of logits [N, 1]: the request's choice, or else the model's own."""
+    """Function that makes scores of logits [N, 1]: the request's choice, or the model's own."""
     is_raw = fields["raw_scores"]
     if is_raw is None:
         return SCORES[model.manifest.scores_by]

@@ -16,7 +16,6 @@ from service.contract.embedder_use import unit
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text, TokenRows
 from service.serving.tasks.embedding_kinds import DENSE, OUTPUTS, KindsAsked
 from service.serving.tasks.embedding_options import (
     FLOAT,
@@ -48,6 +47,7 @@ from service.serving.tasks.task import (
     ranked,
     row_fields,
 )
+from service.text.tokenizer import EncodedText, Text, TokenRows
 
 DEFAULT_MEASURE = "cosine"
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {

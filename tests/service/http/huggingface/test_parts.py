@@ -6,7 +6,7 @@ from attendant.v1 import generation_pb2, reading_pb2
 
 from service.api.access import PROTOCOLS
 from service.http.huggingface import generation, reading, texts
-from service.http.token_parts import TokenParts
+from service.http.shared.token_parts import TokenParts
 
 SMILE = "\U0001f600".encode()
 

@@ -10,9 +10,9 @@ import pytest
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument
 from service.records import Timings
-from service.runtime.tokenizer import SourceAndTargetTokenizer, TextTokenizer
 from service.serving.tasks.attention import ATTENTION, METHODS, Matrices
 from service.serving.tasks.task import MAX_VALUES, Fields, OutputRows, TextReply
+from service.text.tokenizer import SourceAndTargetTokenizer, TextTokenizer
 from tests.fakes.sessions import PAD_ID, write_tokenizer
 
 LAYERS, HEADS = 3, 2

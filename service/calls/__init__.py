@@ -1,0 +1,1 @@
+"""One typed record for each request and each answer."""

@@ -1,0 +1,116 @@
+"""`/embed` and `/similarity`, as text-embeddings-inference has them.
+
+One of its servers has one model; here the path or `model` names one where several are served.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgspec
+from attendant.v1 import features_pb2, text_pb2
+
+from service.api.packed import values_of
+from service.http.huggingface.fields import Inputs, check_texts, refuse
+from service.http.huggingface.texts import (
+    EMBED,
+    SIMILARITY,
+    WAY_OUT,
+    Compared,
+    check_normalize,
+    name_of_compared,
+    unit_vector,
+)
+from service.http.numbers import Whole
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.shared.embedding_fields import named_kinds, num_values_in, width_in
+from service.http.shared.fields import named_texts
+from service.http.shared.models import name_of
+from service.http.shared.peer_fields import Refusals
+from service.http.shared.peer_tables import REFUSALS
+from service.repository.repository import ModelRepository
+
+BASES = ("", "/models/{model}")
+CUT_AT_END = {"truncation_direction": "a text that is cut loses its end"}
+ENDS = ("right", "Right")
+
+
+class TeiEmbedRequest(msgspec.Struct, kw_only=True):
+    """The body: vectors have length 1 unless it says otherwise."""
+
+    REFUSED: ClassVar[Refusals] = REFUSALS["vectors"]
+
+    inputs: msgspec.Raw
+    model: str | None = None
+    normalize: bool = True
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
+    dimensions: Whole | None = None
+
+
+class TeiSimilarityParameters(msgspec.Struct):
+    """How texts are read; the prompt is that of both sides."""
+
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
+
+
+class TeiSimilarityRequest(msgspec.Struct, kw_only=True):
+    """The body: a text, and those that it is compared with."""
+
+    inputs: Compared
+    model: str | None = None
+    parameters: TeiSimilarityParameters | None = None
+
+
+def tei_routes(repository: ModelRepository) -> Iterator[Route]:
+    """The routes for the embedders of a repository."""
+
+    async def embed(request: Request) -> Reply:
+        asked = await request.json(TeiEmbedRequest)
+        refuse(asked, CUT_AT_END, harmless=ENDS)
+        name = await name_of(request, asked.model)
+        if not asked.normalize:
+            check_normalize(repository.find(name).interface.manifest)
+        message = text_pb2.EmbedRequest(
+            model=name,
+            texts=(await Inputs.of(request, asked.inputs)).texts,
+            truncate=bool(asked.truncate),
+            prompt_name=asked.prompt_name,
+            dimensions=width_in(asked.dimensions),
+            kinds=[text_pb2.EMBEDDING_KIND_DENSE],
+        )
+        with named_kinds(), named_texts("inputs[{}]".format, WAY_OUT):
+            answer = await request.ask(EMBED, message)
+
+        def made() -> list[list[float]]:
+            vectors = [values_of(each).tolist() for each in answer.results]
+            return list(map(unit_vector, vectors)) if asked.normalize else vectors
+
+        return await request.answer(made, num_values_in(answer))
+
+    for base in BASES:
+        yield Route("POST", f"{base}/embed", embed, EMBED, (TeiEmbedRequest,))
+        yield Route("POST", f"{base}/similarity", compare, SIMILARITY, (TeiSimilarityRequest,))
+
+
+async def compare(request: Request) -> Reply:
+    """The cosine of a text with each of the others."""
+    asked = await request.json(TeiSimilarityRequest)
+    parameters = asked.parameters or TeiSimilarityParameters()
+    refuse(parameters, CUT_AT_END, harmless=ENDS)
+    check_texts(request, asked.inputs.sentences, "sentences")
+    message = features_pb2.SimilarityRequest(
+        model=await name_of(request, asked.model),
+        texts=[asked.inputs.source_sentence],
+        others=asked.inputs.sentences,
+        truncate=bool(parameters.truncate),
+        measure=features_pb2.SIMILARITY_MEASURE_COSINE,
+        prompt_name=parameters.prompt_name,
+        others_prompt_name=parameters.prompt_name,
+    )
+    with named_texts(name_of_compared, WAY_OUT):
+        answer = await request.ask(SIMILARITY, message)
+    return Reply.json(list(answer.rows[0].values))
