@@ -142,6 +142,7 @@ ROOMS = {
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/locustfile": Room("load"),
+    "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.
 ASKING = "commands/ask/"
