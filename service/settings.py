@@ -27,7 +27,7 @@ MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
 
 def _settings(panel: str) -> Callable[..., Any]:
-    """What makes fields of one panel of `attendant serve --help`."""
+    """Maker of the fields of one panel of `attendant serve --help`."""
 
     def setting(
         default: object,
@@ -166,7 +166,9 @@ class Settings:
         "", "File of bearer tokens, one per line; if set, every call but probes must carry one."
     )
     restricted_protocols: str = _access(
-        "", "Groups of calls that require a key: <protocol>,...:<key>=<value or @file>;..."
+        "",
+        "Groups of calls that require a key in their metadata, such as "
+        "model-repository,trace:admin-key=@admin.key. Semicolons separate several.",
     )
     allow_client_shm: bool = _access(
         False,

@@ -1,13 +1,15 @@
-"""What is documented is what exists: settings, metrics, paths, and the rooms on the map."""
+"""What is documented is what exists: settings, metrics, paths, rooms; README is short and right."""
 
 import re
 from collections import defaultdict
 from dataclasses import Field, fields
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import quantiles
 
 import pytest
 
+from loadtests.compare import panels
 from service.api.access import PROTOCOLS
 from service.observe.metrics import Metrics
 from service.settings import Settings
@@ -139,3 +141,44 @@ def test_every_path_that_a_page_names_exists() -> None:
         if not (ROOT / path).exists() and not (ROOT / "service" / path).exists()
     }
     assert not missing
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MOST_WORDS, MOST_WORDS_OF_A_SENTENCE = 700, 25
+FIRST_COMMAND_LINE, FIRST_ANSWER_LINE = 12, 14  # at the latest
+
+
+def _sentences(text: str) -> list[str]:
+    """Sentences of a page's paragraphs and items, without code, tables, pictures and addresses."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(?:    |\||#|!\[).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    blocks = re.split(r"\n\s*\n|^- ", text, flags=re.MULTILINE)
+    return [one for block in blocks for one in re.split(r"(?<=[.!?])\s+", block.strip()) if one]
+
+
+def test_readme_is_short() -> None:
+    assert len(README.split()) <= MOST_WORDS
+
+
+def test_nine_of_ten_sentences_of_readme_have_at_most_25_words() -> None:
+    lengths = [len(sentence.split()) for sentence in _sentences(README)]
+    assert quantiles(lengths, n=10)[-1] <= MOST_WORDS_OF_A_SENTENCE
+
+
+def test_readme_begins_with_what_it_is_and_how_it_answers() -> None:
+    lines = README.splitlines()
+    first_command = next(n for n, line in enumerate(lines, 1) if line.startswith("git clone "))
+    first_answer = next(n for n, line in enumerate(lines, 1) if line.startswith("curl "))
+    assert first_command <= FIRST_COMMAND_LINE
+    assert first_answer <= FIRST_ANSWER_LINE
+    assert _sentences(README)[0].startswith("Attendant serves ")
+
+
+def test_the_first_sentence_has_the_ratios_of_the_picture() -> None:
+    """The least and the most of the servers, and of the engines, in one decimal."""
+    ratios = panels.times_as_fast(panels.read(ROOT / panels.FIGURES))
+    for traffic, peers in ((panels.SERVERS, "servers"), (panels.ENGINES, "engines")):
+        known = [ratios[peer] for peer, (kind, _) in panels.PEERS.items() if kind == traffic]
+        words = rf"{min(known):.1f} to {max(known):.1f} times as fast as other {peers}"
+        assert words in " ".join(_sentences(README)[0].split()), words

@@ -139,10 +139,10 @@ ROOMS = {
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
-    "loadtests/fleet": Room("load service"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/locustfile": Room("load"),
+    "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.
 ASKING = "commands/ask/"

@@ -34,13 +34,13 @@ from loadtests.compare.encoder_table import encoder_tables
 from loadtests.compare.engine_contest import ENGINE_CONTEST
 from loadtests.compare.environments import BUILD, MODELS
 from loadtests.compare.llama_contest import LLAMAS
-from loadtests.compare.machine import machine
 from loadtests.compare.model_contest import Choice, ModelContest, compare_models, ready
 from loadtests.compare.models import BERT, Reference, reference_path
 from loadtests.compare.peer import Peer
 from loadtests.compare.server_contest import SERVER_CONTEST
 from loadtests.compare.server_table import server_tables
 from loadtests.load.lengths import Sizes, mixed_sizes, sizes_of_texts
+from loadtests.load.machine import machine
 from service.runtime.cpus import available_cpus
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -240,7 +240,7 @@ def _show(names: Collection[str] | None, picture: Path) -> None:
 
 @app.command()
 def overview(figures: Path = panels.FIGURES, picture: Path = panels.OVERVIEW) -> None:
-    """Draw the README's picture: four panels of figures that are kept with the project."""
+    """Draw the README's picture from figures that are kept with the project."""
     panels.draw_overview(panels.read(figures), picture)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from loadtests.compare.encoders import ENCODERS
 from loadtests.compare.environments import Conversion, Environment
-from loadtests.compare.machine import instructions
 from loadtests.compare.peer import Peer
 from loadtests.compare.peers import (
     HUGGING_FACE,
@@ -23,6 +22,7 @@ from loadtests.compare.peers import (
     our_export,
 )
 from loadtests.compare.traffic import RERANK
+from loadtests.load.machine import instructions
 
 NOT_IN_OPTIMUM = ("modernbert",)  # whose exporter to OpenVINO refuses them
 SENTENCE_TRANSFORMERS = Environment(

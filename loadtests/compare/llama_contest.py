@@ -17,7 +17,9 @@ from loadtests.compare.llamas import SHAPES, write_llama
 from loadtests.compare.model_contest import Choice, ModelContest, errors
 from loadtests.compare.peer import Peer
 from loadtests.compare.traffic import LLAMA_TRAFFIC
+from loadtests.load.turns import take_turns
 from loadtests.measure import limits
+from loadtests.measure.harness import show
 
 LIMIT_ROUNDS = 9
 
@@ -26,10 +28,11 @@ def _limits(model: str, own: Sequence[Peer], choice: Choice, results: Path) -> N
     """The shares of the machine's limit that steps of our graphs reach, shown and kept."""
     graphs = {f"{model} {peer.precision}": _graph(peer) for peer in own}
     if graphs:
-        shares = limits.shares_of(graphs, (1, 8, 32), limits.CONTEXT, LIMIT_ROUNDS, choice.threads)
-        limits.show(shares, errors)
+        ways = limits.ways_of(graphs, (1, 8, 32), limits.CONTEXT, choice.threads)
+        figures = limits.figures(take_turns(ways, LIMIT_ROUNDS))
+        show(figures, errors)
         path = results.parent / f"limits-{model}.json"
-        path.write_text(json.dumps([asdict(share) for share in shares], indent=1))
+        path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
 
 
 def _graph(peer: Peer) -> Path:

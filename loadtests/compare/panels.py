@@ -1,4 +1,4 @@
-"""The bars of a comparison: figures as JSON, and pictures of all panels or of four.
+"""The bars of a comparison: figures as JSON, a picture of all panels, and one of a few ratios.
 
     python -m loadtests.compare overview     draws docs/pictures/overview.png
 
@@ -19,16 +19,20 @@ import matplotlib.pyplot as plt
 
 FIGURES = Path("docs/pictures/engines.json")
 OVERVIEW = Path("docs/pictures/overview.png")
-# The kinds of traffic in the overview, each with a title that needs no further explanation.
-OVERVIEW_TITLES = {
-    "real": "Encoders in process\nBERT-base, mixed lengths",
-    "mixed-8": "Decoders in process\nGPT-2, 8 requests in flight",
-    "bert-base-serve-real-32": "Servers, 32 clients\nBERT-base, mixed lengths",
-    "bert-base-serve-real-1": "Servers, 1 client\nBERT-base, mixed lengths",
+# The bars of the overview: the kinds of traffic, our program in each, and the peers beside it.
+SERVERS, ENGINES = "bert-base-serve-real-32", "real"
+OURS_IN = {SERVERS: "attendant int8, gRPC", ENGINES: "attendant int8"}
+PEERS = {
+    "MLServer, int8": (SERVERS, "MLServer int8 unbatched"),
+    "Triton, int8": (SERVERS, "Triton int8 unbatched"),
+    "LitServe, int8": (SERVERS, "LitServe int8 unbatched"),
+    "ONNX Runtime, int8": (ENGINES, "onnxruntime int8"),
+    "OpenVINO, bf16": (ENGINES, "openvino default"),
+    "PyTorch, bf16": (ENGINES, "transformers bf16"),
 }
 DPI = 80
 ROW_INCHES, WIDTH_INCHES = 0.28, 9.0
-OVERVIEW_INCHES, OVERVIEW_DPI = (9.0, 4.8), 100  # 900 pixels: about what a page shows
+OVERVIEW_INCHES, OVERVIEW_DPI = (9.0, 2.6), 100  # 900 pixels: about what a page shows
 OURS, PEER = "tab:orange", "tab:blue"
 
 
@@ -81,20 +85,26 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     _save(figure, path)
 
 
+def times_as_fast(panels: Sequence[Panel]) -> dict[str, float]:
+    """Our speed over that of each peer of the overview, in its own kind of traffic."""
+    speeds = {panel.traffic: {bar.program: bar.speed for bar in panel.bars} for panel in panels}
+    return {
+        peer: speeds[traffic][OURS_IN[traffic]] / speeds[traffic][program]
+        for peer, (traffic, program) in PEERS.items()
+    }
+
+
 def draw_overview(panels: Sequence[Panel], path: Path) -> None:
-    """The four panels of `OVERVIEW_TITLES`, two in a row."""
-    known = {panel.traffic: panel for panel in panels}
-    sizes = [len(known[traffic].bars) for traffic in OVERVIEW_TITLES]
-    rows = [max(sizes[:2]), max(sizes[2:])]
-    figure, axes = plt.subplots(2, 2, figsize=OVERVIEW_INCHES, height_ratios=rows, dpi=OVERVIEW_DPI)
-    for index, ((traffic, title), ax) in enumerate(
-        zip(OVERVIEW_TITLES.items(), axes.flat, strict=True)
-    ):
-        panel, most = known[traffic], rows[index // 2]
-        _draw_bars(ax, panel, f"{title}, {panel.unit}")
-        ax.set_ylim(len(panel.bars) - most - 0.5, len(panel.bars) - 0.5)  # bars of one height
-        ax.xaxis.set_visible(False)
-        ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
+    """One axis: texts per second of mixed lengths, Attendant's being 100."""
+    ratios = times_as_fast(panels)
+    bars = [Bar("Attendant, int8", 100, is_ours=True)]
+    bars += [Bar(peer, 100 / ratio, is_ours=False) for peer, ratio in ratios.items()]
+    bars.sort(key=lambda bar: bar.speed)
+    figure, ax = plt.subplots(figsize=OVERVIEW_INCHES, dpi=OVERVIEW_DPI)
+    _draw_bars(ax, Panel("", "", "", tuple(bars)), "")
+    ax.xaxis.set_visible(False)
+    ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
     _save(figure, path)
 
 

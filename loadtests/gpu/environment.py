@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from loadtests.compare.machine import machine
 from loadtests.gpu.claims import Claim, is_true
 from loadtests.gpu.context import Context, Findings
 from loadtests.gpu.sources import digest_of
+from loadtests.load.machine import machine
 from service import __version__
 from service.errors import LoadError, ModelFailed
 from service.runtime.session import (

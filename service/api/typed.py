@@ -66,7 +66,7 @@ class TypedCalls:
         return await model.interpreted(reply, lambda: build(_answer(method, model, reply, ask)))
 
     async def tokens(self, fields: Fields, caller: Caller, build: Callable[[Fields], T]) -> T:
-        """The same of the tokens that a model would see, which wait behind no run."""
+        """Tokens of texts, by `build`, as a model would see them; they wait behind no run."""
         model = self._find_reader(fields)
         texts, max_tokens = fields["texts"], model.manifest.max_tokens
 
@@ -102,7 +102,7 @@ class TypedCalls:
         )
 
     async def text(self, fields: Fields, build: Callable[[Fields], T]) -> T:
-        """The same of the text that tokens stand for."""
+        """The text that tokens stand for, by `build`."""
         model = self._find_reader(fields)
         token_ids = fields["token_ids"]
         self._admission.admit()

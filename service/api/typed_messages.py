@@ -123,7 +123,7 @@ def _tokenize_response(fields: Fields) -> text_pb2.TokenizeResponse:
 
 
 def _listed_examples(manifest: Manifest) -> list[text_pb2.Example]:
-    """Those of the manifest; the only one that an older export has, where there are no others."""
+    """Examples of the manifest; the only one of an older export, where there are no others."""
     examples = manifest.examples[:MAX_LISTED_EXAMPLES]
     if not examples and manifest.example:
         examples = (Example(manifest.example),)

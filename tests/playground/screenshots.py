@@ -24,8 +24,8 @@ WIDTHS = {"wide": 1280, "narrow": 360}
 SCHEMES = ("light", "dark")
 HEIGHT = 860
 RUN_LIMIT_MS = 20_000
-# Pictures of the README, by their names in docs/pictures: an address, and a scheme.
-README = {
+# Pictures of the playground's page, by their names in docs/pictures: an address, and a scheme.
+OF_THE_PAGE = {
     "playground-generate": (
         "#/generate?model=gpt&text=When a class definition is executed,&temperature=0.6&min_p=0.05"
         "&repetition_penalty=1.1&keep_seed=true&seed=2&run=1",
@@ -91,8 +91,8 @@ async def _until_done(page: Page) -> None:
 
 
 async def photograph_readme(browser: Browser, url: str, out: Path) -> None:
-    """The README's pictures, with few colours."""
-    for name, (address, scheme) in README.items():
+    """The pictures of the playground's page, with few colours."""
+    for name, (address, scheme) in OF_THE_PAGE.items():
         page = await browser.new_page(
             viewport={"width": 1280, "height": 800},
             color_scheme="dark" if scheme == "dark" else "light",
@@ -121,7 +121,7 @@ async def main() -> None:
     parser.add_argument("--url", help="of a server that runs, http://host:port/")
     parser.add_argument("--screens", nargs="*", default=IDS)
     parser.add_argument("--whole", action="store_true", help="the whole page, not what is seen")
-    parser.add_argument("--readme", action="store_true", help="the README's pictures only")
+    parser.add_argument("--readme", action="store_true", help="the pictures of docs only")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:

@@ -61,7 +61,7 @@ class Client:
         return self._transport.ask(path, request, response)
 
     def models(self) -> text_pb2.ListModelsResponse:
-        """What the server offers."""
+        """Models that the server offers."""
         response: text_pb2.ListModelsResponse = self.ask(text_pb2.ListModelsRequest())
         return response
 

@@ -142,7 +142,7 @@ def _checked(parameters: LabelParameters | None) -> LabelParameters:
 
 
 def _function(parameters: LabelParameters) -> Any:  # noqa: ANN401 - a number of the enumeration
-    """What makes scores of logits; the model's own where nothing is said. Raises `HttpError`."""
+    """Score function of a request; the model's own where none is named. Raises `HttpError`."""
     name = parameters.function_to_apply
     if name is None:
         return text_pb2.SCORE_FUNCTION_UNSPECIFIED
@@ -222,12 +222,12 @@ def check_normalize(manifest: Manifest | None) -> None:
 
 
 def name_of_compared(index: int) -> str:
-    """What a body calls one of the texts that are compared."""
+    """Name in the body of one of the texts that are compared."""
     return f"sentences[{index - 1}]" if index else "source_sentence"
 
 
 async def extract_or_compare(request: Request, target: Target) -> Reply:
-    """What an embedder's own address answers: its clients send both kinds of request there."""
+    """Answer of an embedder's own address, to which clients send both kinds of request."""
     asked = await request.json(LabelRequest)
     pipeline = compare_texts if begins(asked.inputs, b"{") else extract_features
     return await pipeline(request, target)

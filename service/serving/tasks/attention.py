@@ -56,7 +56,7 @@ class Matrices:
         return self.chosen(attentions_LHTS)
 
     def chosen(self, attentions_LHTS: np.ndarray) -> np.ndarray:
-        """The same without a bound."""
+        """The chosen layers and heads of all attentions, however many values they are."""
         matrices: np.ndarray = attentions_LHTS[np.ix_(self.layers, self.heads)]
         return matrices
 

@@ -101,7 +101,7 @@ class KindsAsked:
                 raise invalid_field(name, "is for dense, which kinds lacks")
 
     def reading(self, manifest: Manifest) -> Reading:
-        """What is computed for it, and the bound of its texts."""
+        """Outputs that are computed for it, and the bound of its texts."""
         if TOKEN_VECTORS not in self.kinds:
             return Reading()
         size = manifest.token_vector_size
@@ -149,7 +149,7 @@ def kinds_of(manifest: Manifest) -> tuple[str, ...]:
 
 
 def sparse_vectors(manifest: Manifest, reply: TextReply) -> list[SparseVector]:
-    """Of each text, from whichever output the model has for them."""
+    """Sparse vector of each text, from whichever output the model has for them."""
     if manifest.sparse_rows == "text":
         return [of_terms(row_V) for row_V in reply.outputs["term_weights"].values]
     unweighted = np.array(manifest.unweighted_token_ids, np.int64)

@@ -1,4 +1,4 @@
-"""What a request chooses of embeddings: what is put in front of texts, their width and encoding.
+"""Choices of a request for embeddings: the prompt in front of texts, width and encoding.
 
 As sentence-transformers has it: a prompt by its name, or the default one; vectors cut to a width
 that they were trained for; values in whole numbers (`quantize_embeddings`). Pure.
@@ -32,7 +32,7 @@ def use_of(manifest: Manifest) -> EmbedderUse:
 def prompt_of(
     model: TextTaskModel, name: str, text: str | None = None, field: str = "prompt_name"
 ) -> str:
-    """What is put in front of texts by its name, itself, or by default; raises `InvalidArgument`.
+    """Prompt in front of texts, by its name, itself, or by default; raises `InvalidArgument`.
 
     `text` is None where a request has none.
     """
@@ -65,7 +65,7 @@ def in_front(prompt: str, texts: Sequence[Text]) -> Sequence[Text]:
 def parameters_in_front(
     model: TextTaskModel, parameters: Parameters, texts: Sequence[Text]
 ) -> Sequence[Text]:
-    """The same for a tensor request, whose parameters are `prompt_name` and `prompt`."""
+    """Texts behind a tensor request's prompt, of the parameters `prompt_name` and `prompt`."""
     text = parameters.get("prompt")
     prompt = prompt_of(
         model, str(parameters.get("prompt_name", "")), None if text is None else str(text)
@@ -124,7 +124,7 @@ def encoded(vectors_ND: np.ndarray, encoding: str, use: EmbedderUse) -> np.ndarr
 def vector_fields(
     vectors_ND: np.ndarray, encodings: Sequence[str], use: EmbedderUse
 ) -> list[Mapping[str, Any]]:
-    """Of each vector the fields of an answer: the array, and what it is in other encodings."""
+    """Fields of an answer for each vector: the array, and its other encodings."""
     others = [each for each in encodings if each != FLOAT]
     written = [encoded(vectors_ND, each, use) for each in others]
     rows: list[Mapping[str, Any]] = []

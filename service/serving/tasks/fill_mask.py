@@ -62,7 +62,7 @@ def best_fills(logits: np.ndarray, top_k: int) -> list[Fill]:
 
 
 def fills_among(logits: np.ndarray, token_ids: Sequence[int]) -> list[Fill]:
-    """These tokens at one mask, best first."""
+    """Fills of one mask by the given tokens, best first."""
     return _ranked(logits, np.array(token_ids), len(token_ids))
 
 

@@ -33,7 +33,7 @@ from service.text.tokenizer import Text
 def _scores_of(
     call: ScorePairs | Rerank, model: TextTaskModel
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """What makes scores of logits [N, 1]: the request's choice, or else the model's own."""
+    """Function that makes scores of logits [N, 1]: the request's choice, or the model's own."""
     is_raw = call.raw_scores
     if is_raw is None:
         return SCORES[model.manifest.scores_by]

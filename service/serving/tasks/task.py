@@ -1,7 +1,7 @@
 """The record of a task: how its models are run, and the form of requests and answers.
 
 Every task is a record in a file of its own, and `table.py` has them all. Answers are made of plain
-values, so that one answer serves a message of the typed API and, later, JSON. Knows nothing of
+values, so that one answer serves messages of the typed API and JSON. Knows nothing of
 messages, queues or sessions.
 """
 
@@ -45,7 +45,7 @@ class TaskModel(Protocol):
 
 
 class TextTaskModel(TaskModel, Protocol):
-    """The same of a model that reads texts."""
+    """A model that reads texts, as tasks see it."""
 
     @property
     def tokenizer(self) -> TextTokenizer: ...
@@ -73,7 +73,7 @@ class TextReply:
 
     @property
     def values(self) -> np.ndarray:
-        """Those of the first output, which most tasks have alone."""
+        """Values of the first output, which most tasks have alone."""
         return self._first.values
 
     def per_text(self) -> list[np.ndarray]:
@@ -87,7 +87,7 @@ class TextReply:
 
     @property
     def num_values(self) -> int:
-        """Of all outputs."""
+        """Number of values of all outputs."""
         return sum(output.values.size for output in self.outputs.values())
 
     @property
@@ -96,13 +96,13 @@ class TextReply:
 
     @property
     def num_tokens(self) -> int:
-        """Of all texts."""
+        """Number of tokens of all texts."""
         return sum(row.num_tokens for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an answer needs of a run beside what all get, and what its texts may not exceed."""
+    """Needs of an answer beside what all get, and the bound of its texts."""
 
     has_vectors: bool = False  # those of tokens, which are computed where they are read
     # Texts after tokenizing and before they are queued; raises `InvalidArgument`.
@@ -210,7 +210,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Of each number; large ones of either sign do not overflow."""
+    """Sigmoid of each number; large ones of either sign do not overflow."""
     scores: np.ndarray = np.float32(0.5) * (np.tanh(logits * np.float32(0.5)) + 1)
     return scores
 

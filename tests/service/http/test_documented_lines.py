@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
 ROOT = Path(__file__).parents[3]
-PAGES = ("README.md", "docs/reference/http.md")
+PAGES = ("README.md", "docs/how-to/call-over-http.md", "docs/reference/http.md")
 HOST = "localhost:8000"
 
 
@@ -73,7 +73,7 @@ async def test_there_are_lines_in_every_page() -> None:
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
     """What became of a command, with the file that it wrote as its output if it wrote one."""
-    program, *words = shlex.split(line)
+    program, *words = shlex.split(line, comments=True)
     command = [program, "--silent", "--show-error", "--fail-with-body", *words]
     ended = subprocess.run(command, cwd=folder, capture_output=True, check=False)  # noqa: S603
     for path in folder.iterdir():
