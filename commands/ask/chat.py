@@ -105,7 +105,7 @@ def _check_model(client: Client, name: str) -> None:
 
 
 def _lines(is_terminal: bool) -> Iterator[str]:
-    """What a person types until the end, without empty lines."""
+    """Lines that a person types until the end, without empty ones."""
     while True:
         try:
             text = input(PROMPT if is_terminal else "").strip()

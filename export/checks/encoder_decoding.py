@@ -65,7 +65,7 @@ def measure_texts(
     decoder: onnx.ModelProto,
     sources: Sequence[Row],
 ) -> DecoderParity:
-    """What graphs that round write of texts, beside what PyTorch would choose at each place."""
+    """Texts that rounding graphs write, beside what PyTorch would choose at each place."""
     longest = max(map(len, sources))
     opened = open_graphs(network, encoder, decoder, len(sources) + 1, longest)
     return compare_decoding(opened, sources, _with_network(network))

@@ -78,7 +78,7 @@ def trace_adapted(network: DecoderNetwork, plan: AdapterPlan) -> onnx.ModelProto
 
 
 class _Bound:
-    """What the adapted products of a run read: no part of a module's state."""
+    """Inputs of the adapted products of a run: no part of a module's state."""
 
     mask: Tensor  # bool [B, 1, C]
     sides: Mapping[str, tuple[Tensor, Tensor]] = {}  # by module

@@ -229,7 +229,7 @@ class CachedAttention(nn.Module):
 
 
 class NormingAttention(CachedAttention):
-    """The same where the operator normalises each head itself, before it rotates: on CUDA."""
+    """Cached attention whose operator normalises each head before it rotates: on CUDA."""
 
     def _taken_inside(self, head_size: int) -> nn.ParameterList:
         norms = [norm for norm in self.norms if isinstance(norm, HeadNorm)]

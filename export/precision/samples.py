@@ -101,7 +101,7 @@ def largest_values(
 def prompt_of(
     row: Sequence[int], inputs: Sequence[TensorSpec], num_logits: int = 1
 ) -> dict[str, np.ndarray]:
-    """What a float32 graph takes to read one row from its start; the last logits are asked for."""
+    """Inputs with which a float32 graph reads one row from its start; it gives the last logits."""
     num_tokens = len(row)
     given = {
         "input_ids": np.array([row]),

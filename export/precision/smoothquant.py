@@ -41,7 +41,7 @@ class _Joint:
 
 @dataclass(slots=True)
 class _Seen:
-    """What passed a joint: the largest value of each channel, and some tokens."""
+    """Values that passed a joint: the largest of each channel, and some tokens."""
 
     largest_K: Tensor
     tokens: list[Tensor]
@@ -113,7 +113,7 @@ def _observe(
 
 
 def _best_factors(joint: _Joint, seen: _Seen) -> Tensor | None:
-    """Those of the least error; None where no factors are better."""
+    """Factors of the least error; None where no factors are better."""
     values_TK = torch.cat(seen.tokens)
     weights_NK = torch.cat([taker.weight for taker in joint.takers])
     exact_TN = values_TK @ weights_NK.T

@@ -165,7 +165,7 @@ class _Decoder:
         return graph
 
     def _build_half(self, kind: GraphKind) -> Built:
-        """The same for fp16 and bf16; on CUDA the graph gives candidates for sampling too."""
+        """Graphs in fp16 and bf16; on CUDA they give candidates for sampling too."""
         network, (precision, layout) = self.network, kind
         _check_range(network, precision)
         is_for_cuda = self.settings.target != "cpu"

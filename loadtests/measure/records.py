@@ -175,8 +175,9 @@ def rounded(value: float, unit: str) -> float:
 
 def shown(value: float, unit: str) -> str:
     """A number as a table has it."""
-    if unit == TIMES and (abs(value) >= 0.1 or not value):
-        return f"{value:.2f}"
+    if unit == TIMES:
+        _, _, decimals = str(float(value)).partition(".")
+        return f"{value:.{max(2, len(decimals))}f}"
     if unit in EXACT:
         return f"{value:.4f}"
     text = f"{value:,}"

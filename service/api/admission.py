@@ -118,7 +118,7 @@ class Admission:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """The same for one request of a stream: counted while the block runs."""
+        """Admission of one request of a stream, which is counted while the block runs."""
         num_bytes = self._enter()
         try:
             yield
@@ -157,7 +157,7 @@ class Admission:
         work.add_done_callback(lambda _: self._release(num_bytes))
 
     def close(self) -> None:
-        """Nothing is answered any more: open streams are to end."""
+        """Stop answering: open streams are to end."""
         self._closing.set()
 
     async def end_when_closed(self) -> None:

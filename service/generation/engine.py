@@ -177,7 +177,7 @@ class GenerationEngine:
             self._crossing.post(self._fail_all, Unavailable("Server is stopping"))
 
     def _leave(self, generation: Generation) -> None:
-        """Nobody listens any more."""
+        """End the sequences of a client that left."""
         self._crossing.leave(generation.request)
         self._forecasts.forget(generation.request)
         if not generation.is_complete:
@@ -212,7 +212,7 @@ class GenerationEngine:
         generation.fail(error)
 
     def _fail_all(self, error: AttendantError) -> None:
-        """End what is still open, also what a step ended that did not come to say so."""
+        """End what is open, also sequences whose last update was not posted."""
         for generation in self._crossing.clients.values():
             generation.fail(error)
 

@@ -43,7 +43,7 @@ Compiled = GrammarMatcher | Refusal
 
 @dataclass(frozen=True, slots=True)
 class GrammarLimits:
-    """What the grammars of one model may take."""
+    """Bounds of the grammars of one model."""
 
     max_cached: int
     max_bytes: int  # of those that are kept and in use
@@ -51,7 +51,7 @@ class GrammarLimits:
 
 
 class Compiler(Protocol):
-    """What makes matchers of grammars, see `service/grammars/compiler.py`."""
+    """Compiler of grammars into matchers, see `service/grammars/compiler.py`."""
 
     def prepare(self) -> None: ...
 
@@ -134,7 +134,7 @@ class Grammars:
 
     @property
     def num_bytes(self) -> int:
-        """What is kept or in use takes, texts among it."""
+        """Bytes of all that is kept or in use, texts among it."""
         refusals = (each.text for each in self._compiled.values() if isinstance(each, Refusal))
         texts = (*refusals, *(grammar.text for grammar in self._compiled))
         return CHARACTER_BYTES * sum(map(len, texts)) + sum(each.num_bytes for each in self._in_use)

@@ -66,7 +66,7 @@ class GrammarVocabulary:
 
 
 class Wear:
-    """What the outputs of one compiled grammar have added to it.
+    """Memory and time that the outputs of one compiled grammar have added to it.
 
     It is counted without a lock: what a race loses is counted by later steps.
     """
@@ -136,7 +136,7 @@ class GrammarCompiler:
         return compiled
 
     def close(self) -> None:
-        """Nothing to end."""
+        """No-op: there is no process to end."""
 
 
 class GrammarMatcher:

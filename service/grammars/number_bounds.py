@@ -36,7 +36,7 @@ class _Range:
 
     @classmethod
     def of(cls, schema: Schema) -> "_Range":
-        """What one schema says by itself."""
+        """The range that one schema states by itself."""
         low, is_above = _strictest(schema, "minimum", "exclusiveMinimum", 1)
         high, is_below = _strictest(schema, "maximum", "exclusiveMaximum", -1)
         return cls(low, is_above, high, is_below)
@@ -138,7 +138,7 @@ class _Places:
         return ranges
 
     def _within(self, schemas: _All, step: "str | int") -> _All:
-        """What is said of a property or an item of a value."""
+        """Schemas that hold for a property or an item of a value."""
         inner: list[Schema | _Either] = []
         for each in schemas:
             if isinstance(each, _Either):
@@ -151,7 +151,7 @@ class _Places:
         return _distinct(inner)
 
     def _all_of(self, schemas: Sequence[object], seen: frozenset[int] = frozenset()) -> _All:
-        """These schemas, and all that hold with them."""
+        """Schemas, and all that hold with them."""
         found: list[Schema | _Either] = []
         waiting = list(schemas)
         while waiting:
@@ -173,7 +173,7 @@ class _Places:
         return _distinct(found)
 
     def _targets(self, reference: object) -> list[object]:
-        """What a `$ref` may lead to: one schema, but where parts of the document have an `$id`."""
+        """Targets of a `$ref`: one schema, but where parts of the document have an `$id`."""
         if not isinstance(reference, str):
             return []
         _, _, fragment = reference.partition("#")
@@ -246,7 +246,7 @@ def _steps(schema: Schema) -> Iterator[str | int]:
 
 
 def _inner_schemas(schema: Schema, step: str | int) -> Iterator[tuple[object, bool]]:
-    """What a schema says of a property or an item, each with whether it is sure to hold."""
+    """Schemas of a property or an item, each with whether it is sure to hold."""
     prefix, rest = _items(schema)
     if isinstance(step, int):
         yield (prefix[step] if step < len(prefix) else rest), True
@@ -281,7 +281,7 @@ def _members(schema: Schema, keyword: str) -> list[object]:
 
 
 def _pointed(value: object, pointer: str) -> object:
-    """What a JSON pointer leads to; None where it leads nowhere."""
+    """Value that a JSON pointer leads to; None where it leads nowhere."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, Mapping):

@@ -24,7 +24,7 @@ EXTRA_S = 1
 
 
 class GrammarProcesses:
-    """Those of one vocabulary.
+    """Processes that compile grammars for one vocabulary.
 
     `_idle`, `_busy` and `_is_closed` are guarded by `_lock`, which is held for moments only.
     """

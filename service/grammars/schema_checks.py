@@ -1,4 +1,4 @@
-"""What a JSON schema may not have as the form of an output, known before it is compiled.
+"""Checks of a JSON schema as the form of an output, made before it is compiled.
 
 Some would take unbounded time to compile; of others the compiler allows values that they do not
 (llguidance 1.9). Both are refused. Pure.

@@ -36,7 +36,7 @@ class Literals:
 
 
 def literals(schema: Schema) -> list[Literals]:
-    """Those of a schema, in its order."""
+    """Literals of a schema, in its order."""
     return [each for steps, inner in all_schemas(schema) for each in _of_one(steps, inner)]
 
 

@@ -43,7 +43,7 @@ def path_of(steps: tuple[str, ...]) -> str:
 
 
 def target_of(root: Schema, schema: Schema) -> Schema | None:
-    """What the `$ref` of a schema leads to within the document; None where it leads nowhere."""
+    """Target of a schema's `$ref` within the document; None where it leads nowhere."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None

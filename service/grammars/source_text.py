@@ -66,7 +66,7 @@ class Walk:
 
 
 def walks_of(grammar: Grammar) -> list[Walk]:
-    """What must come out exactly. Raises `InvalidArgument`."""
+    """Texts that a grammar must allow exactly, as walks. Raises `InvalidArgument`."""
     if grammar.kind == "choice":
         texts = (tuple(grammar.choices), ())
         return [Walk(grammar_text(grammar), (), (texts,), "", "", "", ("choice",))]

@@ -151,7 +151,7 @@ class GrammarState:
         return self._mask
 
     def _kept(self, ask: Callable[[], T], otherwise: T) -> T:
-        """What the matcher says; else, from an error on, something in its place."""
+        """The matcher's answer; from an error on, `otherwise`."""
         if self.failure is None:
             try:
                 return ask()

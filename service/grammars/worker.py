@@ -34,7 +34,7 @@ Values = Mapping[str, Any]
 
 
 class RefusedError(Exception):
-    """What is not compiled, or is not as it is to be."""
+    """A grammar that is not compiled, or does not allow what it is to."""
 
     def __init__(self, **answer: object) -> None:
         super().__init__(str(answer))
@@ -84,7 +84,7 @@ class Checker:
         self._max_forced, self._max_grammar = start["max_forced_bytes"], start["max_grammar_bytes"]
 
     def check(self, request: Values) -> dict[str, object]:
-        """What the grammar takes. Raises `RefusedError`."""
+        """Memory that the grammar takes. Raises `RefusedError`."""
         try:
             taken = self._measured(request["grammar"])
         except RefusedError as error:

@@ -211,16 +211,18 @@ class Request:
     async def ask(self, path: str, message: Any, *more: Any, caller: Caller | None = None) -> Any:
         """The answer of the operation at a path, observed; `more` is what its kind takes beside.
 
-        Raises the errors of the domain.
+        A record is answered by a record, a message by a message. Raises the errors of the domain.
         """
         calls, operation = self.front.calls, self.front.operations[path]
         caller = caller or self.caller
+        is_read = bool(more) or isinstance(message, msgspec.Struct)
+        call = operation.call if is_read else operation.answer
         if not calls.is_on:
-            return await operation.call(message, caller, *more)
+            return await call(message, caller, *more)
         with calls.watch(path, message, self.arrival):
             self.name_call()
             try:
-                answer = await operation.call(message, caller, *more)
+                answer = await call(message, caller, *more)
             except AttendantError as error:
                 note_end(ENDS[type(error)], logged(error))
                 raise

@@ -127,7 +127,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _of_kserve_v1(segments: list[str]) -> str:
-    """What to call instead of a verb of KServe's first protocol; empty for other paths."""
+    """Path in place of a verb of KServe's first protocol; empty for other paths."""
     name, colon, verb = segments[-1].rpartition(":") if segments else ("", "", "")
     if segments[:2] != ["v1", "models"] or not colon or verb not in _KSERVE_V1_VERBS:
         return ""

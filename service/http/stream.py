@@ -52,7 +52,7 @@ class Stream:
         await self._finish(self._framed(body) + done)
 
     def stop(self) -> None:
-        """Say no more, whatever happens."""
+        """Stop the heartbeat; later writes are ignored."""
         self._is_over = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()

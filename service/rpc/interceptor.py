@@ -103,7 +103,7 @@ class Door:
         )
 
     def add_registered_method_handlers(self, service: str, methods: object) -> None:
-        """The same methods again, for servers that look them up otherwise than `grpc.aio` does."""
+        """Ignore the methods that are added again, for servers that look them up otherwise."""
 
     @property
     def linger_s(self) -> float:
@@ -176,7 +176,7 @@ def _measured(
     receive_timeout_s: float,
     calls: Calls,
 ) -> tuple[Handler, Handler]:
-    """The same method, whose messages are measured, and answered where they are none.
+    """Handlers of a method whose messages are measured, and answered where they are none.
 
     Twice: the first sends an answer and its status as one, the second apart, for a server that is
     about to end; the same where there is no difference. It is reported to observers; requests of
@@ -226,7 +226,7 @@ def _measured(
 def _watched(
     path: str, method: Callable[[Any, Context], Awaitable[Any]], calls: Calls
 ) -> Callable[[Any, Context], Awaitable[Any]]:
-    """The same method, observed."""
+    """A method whose calls are observed."""
 
     async def answer(message: object, context: Context) -> object:
         with calls.watch(path, message, arrival_of(context)):
@@ -324,7 +324,7 @@ def _long_stream(
 def _refusing_unreadable(
     method: Callable[[Any, Context], Awaitable[Any]], admission: Admission, writer: LongWriter
 ) -> Callable[[Any, Context], Awaitable[Any]]:
-    """The same method, for messages that could be read; its answer waits while all are held."""
+    """A method for messages that could be read; its answer waits while all are held."""
 
     async def answer(request: object, context: Context) -> object:
         if isinstance(request, DecodeError):

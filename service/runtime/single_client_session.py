@@ -39,7 +39,7 @@ class LoneSession:
     def run(
         self, inputs: Arrays, outputs: Sequence[str], stopping: RunStop | None = None
     ) -> list[np.ndarray]:
-        """As `Session.run`; both give the same values."""
+        """Outputs as of `Session.run`; both sessions give the same values."""
         with self._lock:
             is_alone = self._num_running == 0
             self._num_running += 1

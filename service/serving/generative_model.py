@@ -249,7 +249,7 @@ class GenerativeModel(ServedModel):
         return await self.chat.encode(conversation, reading)
 
     def _namespace_of(self, params: SamplingParams) -> str:
-        """What separates prompts that share nothing: the adapter, and the tenant's salt."""
+        """Namespace of a prompt, outside of which it shares nothing: adapter and tenant's salt."""
         return f"{self.adapter.number if self.adapter else ''}\0{params.cache_salt}"
 
     def _reading(self, reading: PromptReading, params: SamplingParams) -> PromptReading:
@@ -300,7 +300,7 @@ class GenerativeModel(ServedModel):
                 f"and the model takes {self.room.max_tokens} in all"
             )
             if room < self.room.max_tokens - num_prompt_tokens:
-                reason = "the model says no more, whatever its prompt"
+                reason = f"outputs of this model have at most {room} tokens"
             raise invalid_field(name, f"is {least}, expected at most {room}: {reason}")
         if not is_open:
             return least

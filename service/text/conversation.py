@@ -61,7 +61,7 @@ class ChatTemplates:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Those of a folder, None where it has none. Raises `LoadError`."""
+        """Chat templates of a folder; None where it has none. Raises `LoadError`."""
         config = _read_config(folder / TOKENIZER_CONFIG)
         texts = texts_of(config.get("chat_template"))
         if (folder / TEMPLATE_FILE).exists():

@@ -30,7 +30,7 @@ EXTRA_S = 1  # beyond the server's limit; it has ended the process by then, unle
 
 
 class RenderError(Exception):
-    """What a template refuses, or cannot be rendered for."""
+    """A conversation that a template refuses, or cannot be rendered for."""
 
 
 class _Generation(jinja2.ext.Extension):

@@ -30,7 +30,7 @@ class ByteKind:
 
 
 def kind_of_bytes(tokenizer: tokenizers.Tokenizer) -> ByteKind | None:
-    """None where the bytes of a token depend on its neighbours."""
+    """Kind of a tokenizer's bytes; None where the bytes of a token depend on its neighbours."""
     decoder = json.loads(tokenizer.to_str())["decoder"]
     if decoder is None:
         return None

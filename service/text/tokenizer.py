@@ -143,7 +143,7 @@ class _Tokenizer:
         return text[:size] if num_tokens > max_tokens + SURPLUS_TOKENS else None
 
     def _name_of(self, texts: Sequence[Text], index: int) -> tuple[str, str | None]:  # noqa: ARG002
-        """What an error calls one of the texts, and the field that it came in, if it is known."""
+        """Name of one of the texts in an error, and the field that it came in, if it is known."""
         return f"text {index}", None
 
     @property
@@ -238,7 +238,7 @@ class _Tokenizer:
         )
 
     def pieces_of(self, token_ids: Sequence[int]) -> TokenPieces:
-        """The same of tokens that no text of a request has, so that they have no place in one."""
+        """Pieces of tokens that no text of a request has, so that they have no place in one."""
         return TokenPieces(
             list(token_ids),
             [self.spelling(token_id) for token_id in token_ids],
@@ -533,7 +533,7 @@ class PromptTokenizer(_Tokenizer):
     def encode_marked(
         self, prompt: str, mark: str, reading: PromptReading | None = None
     ) -> np.ndarray:
-        """The same of a prompt that a template wrote, with marks in users' texts.
+        """Token ids of a prompt that a template wrote, with marks in users' texts.
 
         Special tokens are those that the template wrote; the tokenizer adds none.
         """

@@ -1,4 +1,4 @@
-"""What a tokenizer's file may make of a text: how far it can grow, and whether its time is known.
+"""Cost of a tokenizer's file: how far a text can grow, and whether its time is known.
 
 A file comes with weights, and is a program of a kind: steps that replace characters multiply a
 text, and a regular expression that tries all ways to match takes time without bound. Knows nothing
@@ -103,7 +103,7 @@ def _growth(step: Mapping[str, Any]) -> int:
 
 
 def _longest(encoded: str) -> int:
-    """Of the texts that a SentencePiece's table puts in place of characters."""
+    """Bytes of the longest text that a SentencePiece's table puts in place of characters."""
     table = base64.b64decode(encoded)
     texts = table[4 + int.from_bytes(table[:4], "little") :]
     return max(1, *map(len, texts.split(b"\0")))

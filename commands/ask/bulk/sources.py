@@ -49,7 +49,7 @@ class Source:
             raise SettingError(f"--input '{self.path}' cannot be read: {error.strerror}") from error
 
     def identity(self) -> dict[str, object]:
-        """What tells the file from another one, wherever it is."""
+        """Values that tell the file from another one, wherever it is."""
         with self.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         fields = {} if self.format == ".txt" else {"input_field": self._field}

@@ -1,4 +1,4 @@
-"""The same health check over HTTP, for `attendant healthcheck --address http://HOST:PORT`.
+"""Health check over HTTP, for `attendant healthcheck --address http://HOST:PORT`.
 
 Imports the standard library only, and is itself imported where an address says HTTP: gRPC's check
 starts without it.

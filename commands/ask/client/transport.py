@@ -1,4 +1,4 @@
-"""What carries a client's calls: gRPC, or HTTP where the address says so.
+"""Transport of a client's calls: gRPC, or HTTP where the address says so.
 
 Operations are named by gRPC's paths, `/package.Service/Method`, and messages are protobuf's: no
 command knows which of the two it uses.

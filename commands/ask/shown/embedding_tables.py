@@ -11,7 +11,7 @@ Draw = Callable[[Sequence[str], pb.EmbedResponse], Table]
 
 
 def of_kind(dense: Draw) -> Draw:
-    """What draws an answer by what it has, dense vectors as given."""
+    """Drawing of an answer by what it has, dense vectors as given."""
 
     def draw(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
         if any(result.HasField("sparse") for result in response.results):

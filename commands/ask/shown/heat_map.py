@@ -28,7 +28,7 @@ INCHES_PER_TOKEN = 0.2  # room for letters of 9 points
 
 
 def without_special(response: pb.AttendResponse) -> pb.AttendResponse:
-    """The same of tokens that stand in the text; `SettingError` where there are none."""
+    """Attention between tokens that stand in the text; `SettingError` where there are none."""
     queries, keys = (
         [i for i, token in enumerate(side) if token.end > token.start]
         for side in (response.queries, response.keys)
@@ -129,7 +129,7 @@ def _line(text: str) -> Text:
 
 
 def picture(response: pb.AttendResponse) -> bytes:
-    """The same as PNG, of absolute weights."""
+    """Heat map as PNG, of absolute weights."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

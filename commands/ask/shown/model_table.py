@@ -51,7 +51,7 @@ class ModelTable:
         return table
 
     def _narrow(self, max_width: int) -> Table:
-        """The same values, those of lesser importance below the others."""
+        """A narrow table: values of lesser importance below the others."""
         table = Table("model", "task", "gives, origin", show_lines=True)
         names, tasks = [], []
         for model in self._models:

@@ -79,7 +79,7 @@ class KVCache:
 
     @property
     def num_taken_places(self) -> int:
-        """The same as `num_used`: a slot has room for the longest sequence."""
+        """Number of slots in use: each has room for the longest sequence."""
         return self.num_used
 
     @property

@@ -272,7 +272,7 @@ class PagedCache:
         return row
 
     def _key_of(self, sequence: Sequence, place: int, before: list[bytes]) -> bytes:
-        """What the sequence's full block at a place is known by; `before` are those before it."""
+        """Key of the sequence's full block at a place; `before` are those before it."""
         tokens = sequence.token_ids[place * self.block_size : (place + 1) * self.block_size]
         key = before[-1] if before else _root_of(sequence.request.namespace)
         return blake2b(tokens.tobytes(), digest_size=KEY_BYTES, key=key).digest()
@@ -329,7 +329,7 @@ class PagedCache:
 
 
 def _root_of(namespace: str) -> bytes:
-    """What stands before the first block: prompts of other namespaces share none."""
+    """Key before the first block: prompts of different namespaces share none."""
     return blake2b(namespace.encode(errors="surrogatepass"), digest_size=KEY_BYTES).digest()
 
 

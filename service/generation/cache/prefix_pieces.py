@@ -15,7 +15,7 @@ class PrefixPieces:
     """Places for pieces of rows: `[places, buffers, Hkv, PIECE_TOKENS, Dh]`."""
 
     def __init__(self, buffers: Sequence[np.ndarray], max_bytes: int) -> None:
-        """Of buffers `[slots, Hkv, T, Dh]` alike, as many places as the bytes hold."""
+        """Places for buffers `[slots, Hkv, T, Dh]` alike, as many as the bytes hold."""
         self._buffers = buffers
         _, num_heads, _, head_size = buffers[0].shape
         shape = (len(buffers), num_heads, PIECE_TOKENS, head_size)

@@ -63,7 +63,7 @@ class PrefixMemory(Protocol):
 
 
 class PrefixStore:
-    """As many pieces as a memory has places; the least recently used is given up first."""
+    """Pieces of prefixes, as many as a memory has places; the least recently used leaves first."""
 
     def __init__(self, memory: PrefixMemory, *, key_bytes: int = KEY_BYTES) -> None:
         assert memory.num_places >= 1, "a store needs at least one place"
@@ -120,7 +120,7 @@ class PrefixStore:
             used_later.add(key)
 
     def _find(self, pieces: Iterable[_Piece]) -> list[_Kept]:
-        """What is kept of a text's pieces, up to the first that is not."""
+        """Kept pieces of a text, up to the first that is absent."""
         found: list[_Kept] = []
         for piece in pieces:
             kept = self._kept.get(piece.key)

@@ -56,7 +56,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Excerpt:
-    """What is known of whole rows, where `sample` is given the logits of their likeliest tokens."""
+    """Facts of whole rows, where `sample` is given the logits of their likeliest tokens."""
 
     ids: np.ndarray  # int64 [B, V]: the token of each logit, ascending in a row
     log_sums: np.ndarray  # [B]: the logarithm of a whole row's summed exponentials
@@ -405,7 +405,7 @@ def logprobs_of(
 def _logprobs_in(
     excerpt: Excerpt, row: int, logits_V: np.ndarray, token_id: int, num_top: int
 ) -> TokenLogprobs:
-    """The same of a row that is an excerpt."""
+    """Log probabilities of a token and the most likely ones, of a row that is an excerpt."""
     ids_V = excerpt.ids[row]
     place = int(np.searchsorted(ids_V, token_id))
     found = logprobs_of(logits_V, place, num_top, float(excerpt.log_sums[row]))

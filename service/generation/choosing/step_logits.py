@@ -39,14 +39,14 @@ class Candidates:
         return Candidates(self.ids[rows], self.logits[rows], self.log_sums[rows], self.vocab_size)
 
     def by_id(self) -> "Candidates":
-        """The same in the order of their ids, as the entries of a whole row are."""
+        """Candidates in the order of their ids, as the entries of a whole row are."""
         order_BK = np.argsort(self.ids, axis=1)
         ids_BK = np.take_along_axis(self.ids, order_BK, axis=1)
         logits_BK = np.take_along_axis(self.logits, order_BK, axis=1)
         return Candidates(ids_BK, logits_BK, self.log_sums, self.vocab_size)
 
     def excerpt_for(self, states: Sequence[SamplerState]) -> "Candidates":
-        """The same, in an order that chooses as whole rows do: one sole maximum needs none."""
+        """Candidates in an order that chooses as whole rows do: one sole maximum needs none."""
         num_best_B = (self.logits == self.logits.max(axis=1, keepdims=True)).sum(axis=1)
         is_plain = all(each.is_greedy and each.params.logprobs is None for each in states)
         return self if is_plain and num_best_B.max() == 1 else self.by_id()

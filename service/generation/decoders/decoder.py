@@ -316,7 +316,7 @@ def without(signature: Signature, names: Collection[str]) -> Signature:
 
 
 def _adapter_buffers(signature: Signature, shape: DecoderShape) -> AdapterBuffers:
-    """Those of a graph with adapters, or `LoadError` unless it is otherwise the decoder's."""
+    """Buffers of a graph with adapters, or `LoadError` unless it is otherwise the decoder's."""
     adapters = AdapterShape.of(signature)
     own = DecoderShape.of(without(signature, adapters.input_names))
     if own != shape:

@@ -1,4 +1,4 @@
-"""What a decoder is to the engine: over slots, or over the blocks of a paged cache.
+"""Interfaces of decoders to the engine: over slots, or over the blocks of a paged cache.
 
 One thread only. A decoder knows tokens and where they are kept, nothing of sequences or requests.
 """

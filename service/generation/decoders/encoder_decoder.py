@@ -234,7 +234,7 @@ class EncoderDecoder:
     def _encode_there(
         self, memory: DeviceMemory, first_slot: int, rows: Sequence[np.ndarray]
     ) -> None:
-        """The same on a device: padded to the longest source, the slots take them as they come."""
+        """Sources encoded on a device, padded to the longest; the slots take them as they come."""
         slots = slice(first_slot, first_slot + len(rows))
         arrays = padded(rows, self._sources.pad_token_id, self._sources.max_tokens)
         inputs = memory.inputs(arrays, self._encoder.inputs_on_host)

@@ -1,1 +1,1 @@
-"""What a step computes: schedulers, beams, drafts, and the step itself."""
+"""Steps: schedulers, beams, drafts, and the step itself."""

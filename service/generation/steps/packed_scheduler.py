@@ -58,7 +58,7 @@ class PackedPlan(StepPlan):
         )
 
     def _logit_positions(self, ends: np.ndarray) -> np.ndarray:
-        """Of each sequence's scored tokens; of its last where it is complete, and its drafted."""
+        """Positions of needed logits: scored tokens, the last of complete sequences, and drafts."""
         num_drafted = {draft.sequence: len(draft.token_ids) for draft in self.drafts}
         wanted = [np.empty(0, np.int64)]
         for place, (sequence, end) in enumerate(zip(self.sequences, ends.tolist(), strict=True)):
@@ -131,7 +131,7 @@ class PackedScheduler(Scheduler[PackedPlan]):
                 sequence.drafts.add(num_agreed[sequence], num_drafted, sequence.num_tokens)
 
     def settle(self, sequence: Sequence) -> None:
-        """It stays where it is."""
+        """No-op: packed sequences keep their place."""
 
     def _drafts(self, decoding: Many[Sequence]) -> tuple[Draft, ...]:
         """Drafts share half of the tokens that prompts could have, evenly."""
@@ -145,7 +145,7 @@ class PackedScheduler(Scheduler[PackedPlan]):
         return tuple(draft for draft in drafts if len(draft.token_ids))
 
     def _draft_of(self, sequence: Sequence, most: int) -> np.ndarray:
-        """As many tokens as are likely to hold, by how earlier drafts of the sequence did."""
+        """Draft of as many tokens as are likely to hold, by earlier drafts of the sequence."""
         if sequence.request.params.has_beams:
             return sequence.token_ids[:0]
         rate = sequence.drafts.rate(sequence.num_tokens)

@@ -41,7 +41,7 @@ Fail = Callable[[Many[Sequence], AttendantError], list[SequenceUpdate]]
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What a step made of its sequences."""
+    """Outcome of a step for its sequences."""
 
     updates: list[SequenceUpdate]
     num_agreed: dict[Sequence, int]  # drafted tokens that were accepted, by sequences with a draft

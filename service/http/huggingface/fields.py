@@ -1,4 +1,4 @@
-"""What the pipelines have in common: the model, inputs of one text or of several, refusals."""
+"""Common fields of the pipelines: the model, inputs of one text or of several, refusals."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager

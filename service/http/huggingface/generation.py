@@ -90,7 +90,7 @@ async def _answer(
 
 
 def _best(answer: pb.GenerateResponse, parameters: GenerationParameters) -> list[pb.GeneratedText]:
-    """Of more outputs than requested, those whose tokens are the likeliest on average."""
+    """The likeliest outputs, by the mean of their tokens, where there are more than requested."""
 
     def mean_logprob(result: pb.GeneratedText) -> float:
         return sum(token.logprob for token in result.logprobs) / max(1, len(result.logprobs))

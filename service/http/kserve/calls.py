@@ -154,7 +154,7 @@ async def _reply(
 
 
 def _sliced(buffers: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same bytes in pieces: a transport copies what a client has not taken yet of one."""
+    """Bytes in pieces: a transport copies what a client has not taken yet of one."""
     for buffer in buffers:
         if len(buffer) <= PIECE_BYTES:
             yield buffer

@@ -117,7 +117,7 @@ def _length(row: msgspec.Raw) -> int:
 
 
 def _cut_at_commas(text: bytes) -> Iterator[bytes]:
-    """The same values as shorter lists; of numbers, which have no comma inside."""
+    """The values as shorter lists; of numbers, which have no comma inside."""
     start, end = text.index(b"[") + 1, text.rindex(b"]")
     while (comma := text.find(b",", start + PIECE_BYTES, end)) >= 0:
         yield b"[" + text[start:comma] + b"]"

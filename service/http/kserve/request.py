@@ -259,7 +259,7 @@ def _size(value: object) -> int:
 
 
 def aligned(view: memoryview, datatype_name: str) -> memoryview:
-    """The same bytes, copied where they do not begin at a multiple of their items' size.
+    """The bytes, copied where they do not begin at a multiple of their items' size.
 
     By NumPy, which lets other threads run meanwhile.
     """

@@ -34,7 +34,7 @@ class UnloadAdapter(msgspec.Struct, kw_only=True):
 
 
 def adapter_routes(settings: Settings) -> tuple[Route, ...]:
-    """None unless the settings offer them."""
+    """Routes that load and unload adapters; none unless the settings offer them."""
     if not settings.lora_endpoints:
         return ()
     return (

@@ -229,5 +229,5 @@ def _delta(index: int, delta: Values, logprobs: Values | None = None) -> Values:
 
 
 def _prompt_ids(chunk: pb.GenerateChunk) -> Values:
-    """What an answer's first event tells of the prompt, as in vLLM."""
+    """The prompt's tokens in an answer's first event, as in vLLM."""
     return {"prompt_token_ids": list(chunk.prompt_token_ids)}

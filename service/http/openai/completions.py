@@ -156,14 +156,14 @@ class Plan:
         return request
 
     def best(self, results: Iterable[pb.GeneratedText]) -> list[pb.GeneratedText]:
-        """Of more results than requested, those whose tokens are the likeliest on average."""
+        """Likeliest results, by the mean of their tokens, where there are more than requested."""
         found = list(results)
         if len(found) <= self.num_samples:
             return found
         return sorted(found, key=_mean_logprob, reverse=True)[: self.num_samples]
 
     def writer(self, echoed: str) -> TokenTexts | None:
-        """What writes the log probabilities of one choice, if they are requested."""
+        """Writer of the log probabilities of one choice, if they are requested."""
         if self.asked.logprobs is None:
             return None
         as_ids = bool(self.asked.return_tokens_as_token_ids)

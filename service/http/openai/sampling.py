@@ -32,7 +32,7 @@ NO_INFILLING = "the model continues texts, and fills no gap before a suffix"
 
 
 class StreamOptions(msgspec.Struct):
-    """What a stream says beside text."""
+    """Options of a stream: what it has beside text."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None

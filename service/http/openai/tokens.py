@@ -129,7 +129,7 @@ async def detokenize(request: Request) -> Reply:
 
 
 async def show_tokenizer(request: Request) -> Reply:
-    """What lm-eval reads of a tokenizer: above all the token that ends a text."""
+    """Facts of a tokenizer that lm-eval reads: above all the token that ends a text."""
     named = parse_qs(request.query).get("model", [None])[0]
     model = await find_model(request, await name_of(request, named))
     end = None

@@ -22,7 +22,7 @@ _TEXT = r"TEXT: /[ \t\n]*(([^ \t\n{\[]|\[[^ \t\n{\[])(.|\n)*)?\[?/"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What stands around calls, between two of them, and around the parts of each."""
+    """Signs around calls, between two of them, and around the parts of each."""
 
     arguments: str  # the name of the field
     before: str = ""

@@ -97,7 +97,7 @@ class RankingRequest(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """What is ranked, and the body's names for it and for its way out."""
+    """Ranked texts, and the body's names for them and for their way out."""
 
     query: str
     documents: Sequence[str]

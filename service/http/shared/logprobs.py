@@ -23,7 +23,7 @@ class OutputTokens:
         self._parts: TokenParts[pb.TokenLogprob] = TokenParts(offset)
 
     def read(self, output: pb.GeneratedText | pb.GenerateChunk) -> list[Part[pb.TokenLogprob]]:
-        """Those of a whole output, or of the next part of one that is streamed."""
+        """Log probabilities of a whole output, or of the next part of one that is streamed."""
         is_end = bool(output.finish_reason)
         parts = self._parts.read(_with_bytes(output.logprobs), output.text, is_end=is_end)
         if is_end and output.stop_reason and not output.HasField("stop_token_id"):

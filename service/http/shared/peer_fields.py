@@ -1,4 +1,4 @@
-"""What becomes of the fields that clients of other servers send: one table, by kind of request.
+"""Fields that clients of other servers send, and what becomes of each, by kind of request.
 
     done        the field is read: it changes the answer, or a wrong value is refused
     refused     a value that is not neutral would change the answer, and is refused by the name
@@ -21,7 +21,7 @@ MAX_NEUTRAL_BYTES = 64  # of a value that may be neutral, as JSON
 
 
 class Verdict(StrEnum):
-    """What becomes of a field."""
+    """Treatment of a field."""
 
     DONE = "done"
     REFUSED = "refused"

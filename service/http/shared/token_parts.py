@@ -82,7 +82,7 @@ class TokenParts(Generic[Token]):
         return parts
 
     def _taken(self, text: str, *, is_end: bool) -> str | None:
-        """What a token of this text has of what is left; None where that is not certain."""
+        """Part of the rest that a token of this text has; None where that is not certain."""
         left = self._text[self._place : self._place + 2 * len(text) + 2]
         if text and not left and not is_end:
             return None

@@ -40,7 +40,7 @@ UNREADABLE = "the request is no HTTP/1.1 that this server reads"
 
 @dataclass(slots=True, eq=False)
 class Connections:
-    """What all connections of one port share."""
+    """State that all connections of one port share."""
 
     settings: Settings
     config: Config

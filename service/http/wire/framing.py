@@ -1,4 +1,4 @@
-"""What the head of a request says of its body and its host. Pure.
+"""Framing of a request by its head: its body and its host. Pure.
 
 httptools reads a head and frames its body. These functions judge what it has read where HTTP leaves
 a server a choice, and make the head by which a second parser reads a body that the first one left.

@@ -1,4 +1,4 @@
-"""What is wrong with a body of JSON, in plain words with the path of the field.
+"""Faults of a body of JSON, in plain words with the path of the field.
 
 msgspec and protobuf say it in words of their own, of their types and of Python's. Pure.
 """
@@ -31,14 +31,14 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, and the path of the field that is, where it is one."""
+    """A fault, and the path of its field, where it is one."""
 
     text: str
     field: str | None = None
 
 
 def of_record(error: msgspec.ValidationError, of: str = "", kind: object = None) -> Fault:
-    """What is wrong with JSON that should have been a record: a body, or the field `of` it.
+    """Fault of JSON that should have been a record: a body, or the field `of` it.
 
     With the record's `kind`, an unknown value is answered with the known ones.
     """
@@ -71,7 +71,7 @@ def _choices(kind: object, field: str) -> list[str]:
 
 
 def of_values(values: dict[str, Any], message: Descriptor) -> Fault | None:
-    """What keeps values from being fields of a message; None where nothing is found."""
+    """Fault that keeps values from being fields of a message; None where nothing is found."""
     return _of_object(values, message, "")
 
 
@@ -85,7 +85,7 @@ def _either(kinds: list[str]) -> str:
 
 
 def of_message(body: bytes | bytearray, message: Descriptor) -> Fault | None:
-    """What is wrong with JSON that should have been a message; None where nothing is found."""
+    """Fault of JSON that should have been a message; None where nothing is found."""
     try:
         value = json.loads(body, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:

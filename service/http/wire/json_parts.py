@@ -56,7 +56,7 @@ class JsonParts:
 
 
 def at_most(text: bytes | bytearray) -> JsonParts:
-    """What the signs allow, whether they are in strings or not."""
+    """Upper bounds of the parts by counting signs, in strings or not."""
     containers = text.count(b"[") + text.count(b"{")
     quotes = text.count(b'"')
     return JsonParts(len(text), containers, (quotes + 1) // 2, text.count(b","), containers)

@@ -9,7 +9,7 @@ from service.settings import Settings
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """None where no certificate is set: the port is plain. Raises `SettingError`.
+    """TLS of the port; None where no certificate is set: it is plain. Raises `SettingError`.
 
     Every handshake asks for the newest: a renewed certificate needs no restart.
     """

@@ -1,7 +1,7 @@
 """The record of a task: how its models are run, and the form of requests and answers.
 
 Every task is a record in a file of its own, and `table.py` has them all. Answers are made of plain
-values, so that one answer serves a message of the typed API and, later, JSON. Knows nothing of
+values, so that one answer serves messages of the typed API and JSON. Knows nothing of
 messages, queues or sessions.
 """
 
@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 
+from service.calls.record import Call
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
@@ -43,7 +45,7 @@ class TaskModel(Protocol):
 
 
 class TextTaskModel(TaskModel, Protocol):
-    """The same of a model that reads texts."""
+    """A model that reads texts, as tasks see it."""
 
     @property
     def tokenizer(self) -> TextTokenizer: ...
@@ -71,7 +73,7 @@ class TextReply:
 
     @property
     def values(self) -> np.ndarray:
-        """Those of the first output, which most tasks have alone."""
+        """Values of the first output, which most tasks have alone."""
         return self._first.values
 
     def per_text(self) -> list[np.ndarray]:
@@ -85,7 +87,7 @@ class TextReply:
 
     @property
     def num_values(self) -> int:
-        """Of all outputs."""
+        """Number of values of all outputs."""
         return sum(output.values.size for output in self.outputs.values())
 
     @property
@@ -94,13 +96,13 @@ class TextReply:
 
     @property
     def num_tokens(self) -> int:
-        """Of all texts."""
+        """Number of tokens of all texts."""
         return sum(row.num_tokens for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an answer needs of a run beside what all get, and what its texts may not exceed."""
+    """Needs of an answer beside what all get, and the bound of its texts."""
 
     has_vectors: bool = False  # those of tokens, which are computed where they are read
     # Texts after tokenizing and before they are queued; raises `InvalidArgument`.
@@ -195,11 +197,9 @@ class Method:
 
     name: str
     task: Task
-    ask: Callable[[Fields, Any], Ask]  # of a model of the task; raises `InvalidArgument`
-    # The fields whose elements are counted: the first alone, and then with the next.
-    counted: tuple[str, ...] = ("texts",)
-    instead: str = ""  # a field that may stand in place of the counted ones, and is counted then
-    needs_pairs: bool = False  # whether every text comes with a second one
+    call: type[Call]
+    ask: Callable[[Any, Any], Ask]  # of a call and a model of the task; raises `InvalidArgument`
+    answer: type[msgspec.Struct] | None = None  # its record; None where answers are fields
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -210,7 +210,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Of each number; large ones of either sign do not overflow."""
+    """Sigmoid of each number; large ones of either sign do not overflow."""
     scores: np.ndarray = np.float32(0.5) * (np.tanh(logits * np.float32(0.5)) + 1)
     return scores
 
@@ -232,9 +232,8 @@ def ranked(scores: np.ndarray, labels: Sequence[str], count: int) -> list[list[F
     ]
 
 
-def label_count(fields: Fields, num_labels: int) -> int:
+def label_count(top_k: int, num_labels: int, *, all_scores: bool) -> int:
     """The number of labels requested for each input."""
-    top_k, all_scores = fields["top_k"], fields["all_scores"]
     if all_scores and top_k:
         raise invalid_field("top_k", f"is {top_k} and all_scores is set: give one of them")
     if top_k > num_labels:

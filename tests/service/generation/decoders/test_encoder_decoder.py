@@ -220,7 +220,11 @@ def tensors(excluded: bool | None) -> oip.ModelInferRequest:
         ({"text": "a" * 12}, 5, "the prompt has 13 tokens, the model takes 1 to 12"),
         ({"token_ids": pb.TokenIds(ids=[1] * 13)}, 5, "has 13 tokens, the model takes 1 to 12"),
         ({"token_ids": pb.TokenIds()}, 5, "the prompt has 0 tokens, the model takes 1 to 12"),
-        ({"text": "a"}, 9, "max_tokens is 9, expected at most 8: the model says no more"),
+        (
+            {"text": "a"},
+            9,
+            "max_tokens is 9, expected at most 8: outputs of this model have at most 8 tokens",
+        ),
     ],
 )
 async def test_what_does_not_fit_is_refused_with_both_numbers(

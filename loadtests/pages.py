@@ -1,0 +1,313 @@
+"""The pages of measurements, out of result files: docs/benchmarks.md, and docs/benchmarks/.
+
+    python -m loadtests.pages
+
+The first page has about ten figures, each with its command; behind it there is a page for each
+subject with all tables, and one of the goals. A figure without a result file is on no page. The
+tables are those of `loadtests/results`: to change a figure, measure again with `--output
+loadtests/results`, and write the pages.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadtests.measure.records import EXACT, TIMES, Figure, shown, tables
+from loadtests.measure.results import PUBLISHED, Result, read_all
+
+DOCS = Path(__file__).parents[1] / "docs"
+WRITTEN = "<!-- Written by `python -m loadtests.pages` out of loadtests/results. -->"
+# The subjects of pages in their order; a result names its own.
+PAGES = (
+    "Beside other servers",
+    "Encoders beside other engines",
+    "Embedders and rerankers beside other engines",
+    "Decoders beside other engines",
+    "Decoders of Llama's kind",
+    "The server over the bare session",
+    "A request by stage",
+    "HTTP beside gRPC",
+    "Load and overload",
+    "Bulk work",
+    "What metrics, traces and logs cost",
+    "A decoder's graph",
+    "The generation engine",
+    "Prefixes",
+    "Forms of outputs",
+    "Adapters",
+    "What int8 costs",
+    "Start and memory",
+    "Small calls beside large ones",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A figure of the first page: the question it answers, and where it is kept."""
+
+    question: str
+    command: str
+    result: str
+    row: str
+    column: str
+    table: str = ""
+
+
+FIRST_PAGE = (
+    Shown(
+        "Embedding, mixed lengths, 32 clients: over the fastest other server (MLServer, unbatched)"
+        " with the same int8 file, BERT-base",
+        "python -m loadtests.compare servers --model bert-base --peer mlserver",
+        "compare-servers",
+        "MLServer 1.7.1, unbatched",
+        "BERT-base, 32 clients",
+        "Over gRPC: ours over it",
+    ),
+    Shown(
+        "One client alone: over the fastest other server (LitServe, unbatched), BERT-base",
+        "python -m loadtests.compare servers --model bert-base --peer litserve",
+        "compare-servers",
+        "LitServe 0.2.19, unbatched",
+        "BERT-base, 1 client",
+        "Over gRPC: ours over it",
+    ),
+    Shown(
+        "Embedding, mixed lengths, in process: over the fastest engine (OpenVINO), MiniLM in int8",
+        "python -m loadtests.compare encoders --model minilm",
+        "compare-encoders",
+        "OpenVINO, int8 weights",
+        "MiniLM",
+        "Embedding: our int8 over it",
+    ),
+    Shown(
+        "Reranking likewise",
+        "python -m loadtests.compare encoders --model minilm-reranker",
+        "compare-encoders",
+        "OpenVINO 2026.4.1, default (bf16)",
+        "MiniLM",
+        "Reranking: our int8 over it",
+    ),
+    Shown(
+        "Equal lengths, 8 rows of 128 tokens: over OpenVINO at its default, BERT-base in int8",
+        "python -m loadtests.compare engines --peer openvino --traffic fixed",
+        "compare-engines",
+        "OpenVINO 2026.4.1, default (bf16)",
+        "our int8 over it, 128 tokens",
+    ),
+    Shown(
+        "Equal lengths: over ONNX Runtime with Hugging Face's export in dynamic int8, the fastest",
+        'python -m loadtests.compare engines --peer "onnxruntime int8" --traffic fixed',
+        "compare-engines",
+        "onnxruntime 1.31.1, Hugging Face's export, `quantize_dynamic` (later run)",
+        "our int8 over it, 128 tokens",
+    ),
+    Shown(
+        "GPT-2, 8 requests in flight: over the fastest engine (OpenVINO, int8 weights)",
+        "python -m loadtests.compare engines --peer openvino-genai --traffic mixed-8",
+        "compare-decoders",
+        "openvino-genai 2026.4.1, int8 weights (computed in bf16)",
+        "8 in flight",
+        "mixed: our int8 over it",
+    ),
+    Shown(
+        "Continuous over static batching: requests/s at a p95 of 75 ms per token",
+        "python -m loadtests.measure arrivals --repository build/bench --model int8",
+        "arrivals",
+        "p95 of 75 ms per token: continuous",
+        "rate over static",
+    ),
+    Shown(
+        "The server with one text a request over the bare session at its best, BERT-base",
+        "python -m loadtests.measure batching --repository build/bench --model bert --tokens 128",
+        "batching",
+        "server, BERT-base int8, 128 tokens",
+        "over bare",
+    ),
+    Shown(
+        "Answers in time at twice the capacity, at most 16 requests waiting",
+        "python -m loadtests.load overload",
+        "load-overload",
+        "scenario `overload`, 16 waiting at most, 2 x",
+        "answers in time, of the capacity",
+    ),
+    Shown(
+        "p99 of calls beside a bulk job over their p99 alone",
+        "python -m loadtests.measure bulk",
+        "bulk",
+        "calls beside the job",
+        "p99 over calls alone",
+    ),
+    Shown(
+        "Ready with the default models, from the start of the process",
+        "python -m loadtests.measure startup",
+        "startup",
+        "ready with all models",
+        "from the start of the process",
+    ),
+)
+
+
+def main(
+    results: Annotated[Path, typer.Option(help="Folder of result files.")] = PUBLISHED,
+    docs: Annotated[Path, typer.Option(help="Folder of documents.")] = DOCS,
+) -> None:
+    """Write all pages; those of subjects without results go."""
+    folder = docs / "benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
+    written = pages(read_all(results))
+    for path in folder.glob("*.md"):
+        if f"benchmarks/{path.name}" not in written:
+            path.unlink()
+    for name, text in written.items():
+        (docs / name).write_text(text, encoding="utf-8")
+
+
+def pages(results: Mapping[str, Result]) -> dict[str, str]:
+    """The text of every page, by its name below docs."""
+    strange = {result.page for result in results.values()} - set(PAGES)
+    assert not strange, f"PAGES has no {sorted(strange)}"
+    subjects = {
+        title: own
+        for title in PAGES
+        if (own := [result for result in results.values() if result.page == title])
+    }
+    texts = {"benchmarks.md": _first_page(results, subjects)}
+    for title, own in subjects.items():
+        texts[f"benchmarks/{slug(title)}.md"] = _subject(title, own)
+    texts["benchmarks/goals.md"] = _goals(subjects)
+    return texts
+
+
+def slug(title: str) -> str:
+    """The name of a subject's file, as GitHub makes anchors of headings."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _first_page(results: Mapping[str, Result], subjects: Mapping[str, Sequence[Result]]) -> str:
+    kept = [(each, results[each.result]) for each in FIRST_PAGE]
+    machines = {machine_of(result) for _, result in kept}
+    assert len(machines) == 1, f"figures of one machine are on the first page, not of {machines}"
+    dates = sorted({result.date for _, result in kept})
+    lines = [
+        "# Benchmarks",
+        "",
+        WRITTEN,
+        "",
+        "Speed is a ratio within one run, in which both sides take turns: the median of the rounds,"
+        " and their range. *Mixed lengths* are those of reviews, messages and passages.",
+        "",
+        f"The machine: {machines.pop()}; measured {dates[0]} to {dates[-1]}. There was no GPU:"
+        " nothing here was run on [CUDA](cuda.md).",
+        "",
+        "| question | figure | range | goal | | repeat with |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each, result in kept:
+        figure = figure_of(result, each)
+        link = f"[{each.question}](benchmarks/{slug(result.page)}.md)"
+        cells = [link, _said(figure), figure.range, *_goal(figure), f"`{each.command}`"]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Figures of GPT-2, BERT-base and others that are written here for a comparison have random"
+        " weights: they say what is fast, and nothing about accuracy."
+        " What was tried and not built is in the [decision records](explanation/decisions/).",
+        "",
+        "## All measurements",
+        "",
+        "All goals, met and missed: [goals](benchmarks/goals.md). How to measure: "
+        "[how-to](how-to/measure.md).",
+        "",
+        "| subject | measured | on |",
+        "|---|---|---|",
+    ]
+    for title, own in subjects.items():
+        days = sorted({result.date for result in own})
+        cpus = dict.fromkeys(str(result.machine.get("cpu", "")).split(" (")[0] for result in own)
+        link = f"[{title}](benchmarks/{slug(title)}.md)"
+        lines.append(f"| {link} | {' and '.join(days)} | {'; '.join(cpus)} |")
+    return "\n".join(lines) + "\n"
+
+
+def figure_of(result: Result, wanted: Shown) -> Figure:
+    """The figure that a row of the first page names."""
+    (figure,) = (
+        figure
+        for figure in result.figures
+        if (figure.table, figure.row, figure.column) == (wanted.table, wanted.row, wanted.column)
+    )
+    return figure
+
+
+def _said(figure: Figure) -> str:
+    text = shown(figure.median, figure.unit)
+    is_said = figure.unit in ("", TIMES, *EXACT)
+    return f"**{text}**" if is_said else f"**{text}** {figure.unit}"
+
+
+def _goal(figure: Figure) -> tuple[str, str]:
+    """The goal, and whether it is met."""
+    if figure.goal is None:
+        return "", ""
+    bound = "at most " * figure.at_most + shown(figure.goal, figure.unit)
+    return bound, "met" if figure.is_met else "missed"
+
+
+def machine_of(result: Result) -> str:
+    """The machine of a result, in words."""
+    facts = result.machine
+    words = [str(facts["cpu"])]
+    if cores := facts.get("cores"):
+        words.append(f"{cores} virtual cores")
+    if memory := facts.get("memory_gib"):
+        words.append(f"{memory} GiB")
+    return ", ".join(words)
+
+
+def _subject(title: str, results: Sequence[Result]) -> str:
+    lines = [f"# {title}", "", WRITTEN, "", "[All measurements](../benchmarks.md)"]
+    for result in results:
+        lines += ["", f"## {result.claim}", ""]
+        lines += [f"    {command}" for command in result.commands]
+        versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+        commit = f" Commit {result.commit}." if result.commit else ""
+        facts = "; ".join(filter(None, [machine_of(result), versions]))
+        lines += ["", f"{result.date}. {facts}.{commit} {result.origin}".rstrip()]
+        lines += _tables(result.figures)
+        lines += [line for note in result.notes for line in ("", note)]
+    return "\n".join(lines) + "\n"
+
+
+def _tables(figures: Iterable[Figure]) -> Iterator[str]:
+    for title, (columns, rows) in tables(figures).items():
+        yield from ("", f"{title}:") if title else ()
+        yield ""
+        yield f"| | {' | '.join(columns)} |"
+        yield "|---" * (len(columns) + 1) + "|"
+        for row, cells in rows.items():
+            texts = (str(cells[name]) if name in cells else "" for name in columns)
+            yield f"| {row} | {' | '.join(texts)} |"
+
+
+def _goals(subjects: Mapping[str, Sequence[Result]]) -> str:
+    lines = ["# Goals", "", WRITTEN, "", "[All measurements](../benchmarks.md)"]
+    for title, own in subjects.items():
+        rows = [
+            f"| {' | '.join([name, _said(figure), figure.range, *_goal(figure)])} |"
+            for result in own
+            for figure in result.figures
+            if figure.goal is not None
+            for name in [": ".join(filter(None, [figure.table, figure.row, figure.column]))]
+        ]
+        if rows:
+            lines += ["", f"[{title}]({slug(title)}.md):", ""]
+            lines += ["| figure | measured | range | goal | |", "|---|---|---|---|---|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    typer.run(main)
