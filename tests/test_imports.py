@@ -36,7 +36,7 @@ ROOMS = {
     "service/runtime": Room("errors contract"),
     "service/text": Room("errors contract runtime"),
     "service/grammars": Room("errors runtime"),
-    "service/calls": Room("errors contract text grammars"),
+    "service/calls": Room("errors"),
     "service/observe": Room(
         "errors records settings",
         "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
@@ -50,7 +50,7 @@ ROOMS = {
         " decoders/adapter_buffers decoders/decoder decoders/decoder_interface"
         " decoders/encoder_decoder decoders/opening decoders/paged_decoder steps/scheduler",
     ),
-    "service/serving/tasks": Room("errors records contract text"),
+    "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
         "errors records contract settings runtime text grammars observe batching generation"
         " serving/tasks"
@@ -62,7 +62,7 @@ ROOMS = {
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
-        "errors records contract settings runtime text grammars observe generation serving"
+        "errors records contract settings runtime text grammars calls observe generation serving"
         " serving/tasks repository"
     ),
     "service/rpc": Room(
@@ -71,7 +71,7 @@ ROOMS = {
     ),
     # No front knows of another.
     "service/http": Room(
-        "errors records contract settings grammars serving repository api", "server"
+        "errors records contract settings grammars calls serving repository api", "server"
     ),
     "service/open_ports": Room("settings"),
     "service/descriptors": Room("errors settings"),
@@ -175,7 +175,10 @@ DOORS = {
     "attendant": ("service/api/", "service/http/", ASKING),
     "uvicorn": ("service/http/",),
     "httptools": ("service/http/",),
-    "msgspec": ("service/http/",),
+    "msgspec": (
+        *("service/http/", "service/calls/", "service/api/codec.py"),
+        "service/serving/tasks/task.py",
+    ),
     "jinja2": ("service/text/template_worker.py",),
     "typer": ("commands/",),
     "urllib3": (f"{ASKING}client/http_transport.py",),
@@ -198,6 +201,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
+    *(f"calls/{name}" for name in ("features", "images", "reading", "record", "texts")),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",

@@ -1,4 +1,4 @@
-"""4-bit weights, each rounded so that it makes up for the errors of those before it.
+"""GPTQ: 4-bit weights, each rounded so that it makes up for the errors of those before it.
 
 Rounded to the nearest step, the errors of a column of weights add up as they come. What matters is
 the error of the product on the inputs that it meets, and those have correlated channels: the error

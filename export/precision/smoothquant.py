@@ -1,4 +1,4 @@
-"""A decoder of Llama's kind whose rounded activations have no channels that are far larger.
+"""SmoothQuant for decoders of Llama's kind: channels that are far larger are divided at export.
 
 Trained gated feed-forward layers have a few channels a hundred times larger than the others (Yang
 et al. 2024, arXiv 2405.14428). int8 has one scale for all channels of a token, so they would leave

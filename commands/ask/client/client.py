@@ -89,6 +89,7 @@ def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
 
 def _example_of(model: text_pb2.Model) -> Message | None:
     """The request that asks a model its example; None where that is no example of its task."""
+    from service.calls.record import abouts, counted
     from service.serving.tasks.table import METHODS  # numpy and tokenizers, which few commands need
 
     if not model.example:
@@ -101,8 +102,8 @@ def _example_of(model: text_pb2.Model) -> Message | None:
     for method in METHODS.values():
         if (
             method.task.name == model.task
-            and method.counted == ("texts",)
-            and not method.needs_pairs
+            and counted(method.call) == ("texts",)
+            and not any("paired" in each.says for each in abouts(method.call))
         ):
             request: Any = _request_types()[method.name]
             example: Message = request(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from attendant.v1 import features_pb2, text_pb2, vision_pb2
 
+from service.calls.texts import Embed, Embeddings
 from service.contract.manifest import Manifest
 from service.http.huggingface.fields import (
     LONGEST_SPACE,
@@ -22,7 +23,7 @@ from service.http.huggingface.fields import (
 )
 from service.http.numbers import Count, Whole
 from service.http.request import Reply, Request
-from service.http.shared.embedding_fields import named_kinds, num_values_in, width_in
+from service.http.shared.embedding_fields import named_kinds, width_in
 from service.http.shared.fields import named_texts
 from service.http.shared.peer_fields import unsupported
 from service.http.status import invalid
@@ -173,19 +174,19 @@ async def extract_features(request: Request, target: Target) -> Reply:
     refuse(asked, FIXED_INPUT, harmless=("right", "Right"))
     inputs, truncate = await Inputs.of(request, asked.inputs), bool(asked.truncate)
     if target.manifest.task != "features":
-        message = text_pb2.EmbedRequest(
+        call = Embed(
             model=target.name,
             texts=inputs.texts,
             truncate=truncate,
-            prompt_name=asked.prompt_name,
+            prompt_name=asked.prompt_name or "",
             dimensions=width_in(asked.dimensions),
-            kinds=[text_pb2.EMBEDDING_KIND_DENSE],
+            kinds=("dense",),
         )
         with named_kinds(), inputs.named(WAY_OUT):
-            answer = await request.ask(EMBED, message)
+            embedded: Embeddings = await request.ask(EMBED, call)
         return await request.answer(
-            lambda: inputs.shaped([_vector(each.values, asked) for each in answer.results]),
-            num_values_in(answer),
+            lambda: inputs.shaped([_vector(each.numbers, asked) for each in embedded.results]),
+            embedded.num_values,
         )
     refuse(asked, OF_EMBEDDERS)
     extraction = features_pb2.ExtractFeaturesRequest(

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import text_pb2
 
+from service.calls.texts import Embed, Embeddings
 from service.http.numbers import Whole
 from service.http.openai.embeddings import EMBED
 from service.http.request import Reply, Request
@@ -18,7 +18,6 @@ from service.http.shared.embedding_fields import (
     FLOAT,
     encoding_of,
     named_kinds,
-    num_values_in,
     prompt_for,
     width_in,
     written,
@@ -64,18 +63,18 @@ async def embed(request: Request) -> Reply:
     if asked.input_type:
         prompt_name = prompt_for(await find_model(request, name), asked.input_type)
     kinds = list(dict.fromkeys(asked.embedding_types or [FLOAT]))
-    message = text_pb2.EmbedRequest(
+    call = Embed(
         model=name,
         texts=asked.texts,
         truncate=asked.truncate == "END",
         prompt_name=prompt_name,
         dimensions=width_in(asked.output_dimension, "output_dimension"),
         encodings=[encoding_of(each, TYPES) for each in kinds],
-        kinds=[text_pb2.EMBEDDING_KIND_DENSE],
+        kinds=("dense",),
     )
     request.field_names = {"dimensions": "output_dimension", "encodings": TYPES}
     with named_kinds(), named_texts("texts[{}]".format, "set truncate to END"):
-        answer = await request.ask(EMBED, message)
+        answer: Embeddings = await request.ask(EMBED, call)
 
     def made() -> dict[str, Any]:
         vectors: Any = {
@@ -95,4 +94,4 @@ async def embed(request: Request) -> Reply:
             },
         }
 
-    return await request.answer(made, num_values_in(answer))
+    return await request.answer(made, answer.num_values)

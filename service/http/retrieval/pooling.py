@@ -9,22 +9,21 @@ from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import text_pb2
 
-from service.api.packed import values_of
+from service.calls.texts import Embed, Embedding, Embeddings, Kind, SparseVector
 from service.http.numbers import Whole
 from service.http.openai.embeddings import EMBED
 from service.http.request import Reply, Request
 from service.http.retrieval.scores import BASES, usage_of
 from service.http.routes import Route
-from service.http.shared.embedding_fields import named_kinds, num_values_in, whole_in
+from service.http.shared.embedding_fields import named_kinds, whole_in
 from service.http.shared.fields import is_cut, named_texts, texts_of
 from service.http.shared.models import find_model, name_of
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 
 Values = dict[str, Any]
-KINDS = {"embed": "dense", "token_embed": "token_vectors"}
+KINDS: dict[str, Kind] = {"embed": "dense", "token_embed": "token_vectors"}
 
 
 class SparseRequest(msgspec.Struct, kw_only=True):
@@ -67,23 +66,24 @@ async def embed_sparse(request: Request) -> Reply:
     if asked.truncation_direction not in (None, "right", "Right"):
         raise unsupported("truncation_direction", "a text that is cut loses its end")
     most = request.front.settings.max_texts
-    message = text_pb2.EmbedRequest(
+    call = Embed(
         model=await name_of(request, asked.model),
         texts=await request.work(lambda: texts_of(asked.inputs, "inputs", most)),
         truncate=bool(asked.truncate),
         prompt_name=asked.prompt_name or "",
-        kinds=[text_pb2.EMBEDDING_KIND_SPARSE],
+        kinds=("sparse",),
         top_k=0 if asked.top_k is None else whole_in(asked.top_k, "top_k", 0),
     )
     with named_kinds(), named_texts("inputs[{}]".format, "set truncate to true"):
-        answer = await request.ask(EMBED, message)
+        answer: Embeddings = await request.ask(EMBED, call)
     return await request.answer(
-        lambda: [_pairs(result.sparse) for result in answer.results], num_values_in(answer)
+        lambda: [_pairs(result.sparse) for result in answer.results], answer.num_values
     )
 
 
-def _pairs(sparse: text_pb2.SparseVector) -> list[Values]:
-    pairs = zip(sparse.token_ids, sparse.weights, strict=True)
+def _pairs(sparse: SparseVector | None) -> list[Values]:
+    assert sparse is not None, "it is asked for"
+    pairs = zip(sparse.token_ids, sparse.numbers, strict=True)
     return [{"index": token_id, "value": weight} for token_id, weight in pairs]
 
 
@@ -95,14 +95,14 @@ async def pool(request: Request) -> Reply:
     model = await find_model(request, name)
     task = asked.task or ("token_embed" if "token_vectors" in model.embedding_kinds else "embed")
     most = request.front.settings.max_texts
-    message = text_pb2.EmbedRequest(
+    call = Embed(
         model=name,
         texts=await request.work(lambda: texts_of(asked.input, "input", most)),
         truncate=is_cut(asked.truncate_prompt_tokens, model.max_tokens),
-        kinds=[f"EMBEDDING_KIND_{KINDS[task].upper()}"],
+        kinds=(KINDS[task],),
     )
     with named_kinds(), named_texts("input[{}]".format):
-        answer = await request.ask(EMBED, message)
+        answer: Embeddings = await request.ask(EMBED, call)
 
     def made() -> Values:
         data = [
@@ -112,11 +112,10 @@ async def pool(request: Request) -> Reply:
         head = {"id": f"pool-{uuid4().hex}", "object": "list", "created": int(time.time())}
         return {**head, "model": answer.model, "data": data, "usage": usage_of(answer.num_tokens)}
 
-    return await request.answer(made, num_values_in(answer))
+    return await request.answer(made, answer.num_values)
 
 
-def _values(result: text_pb2.Embedding) -> list[float] | list[list[float]]:
+def _values(result: Embedding) -> list[float] | list[list[float]]:
     if result.token_vectors:
-        return [list(vector.values) for vector in result.token_vectors]
-    numbers: list[float] = values_of(result).tolist()
-    return numbers
+        return [vector.numbers for vector in result.token_vectors]
+    return result.numbers

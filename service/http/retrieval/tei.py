@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
-from attendant.v1 import features_pb2, text_pb2
+from attendant.v1 import features_pb2
 
-from service.api.packed import values_of
+from service.calls.texts import Embed, Embeddings
 from service.http.huggingface.fields import Inputs, check_texts, refuse
 from service.http.huggingface.texts import (
     EMBED,
@@ -23,7 +23,7 @@ from service.http.huggingface.texts import (
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
 from service.http.routes import Route
-from service.http.shared.embedding_fields import named_kinds, num_values_in, width_in
+from service.http.shared.embedding_fields import named_kinds, width_in
 from service.http.shared.fields import named_texts
 from service.http.shared.models import name_of
 from service.http.shared.peer_fields import Refusals
@@ -74,22 +74,22 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
         name = await name_of(request, asked.model)
         if not asked.normalize:
             check_normalize(repository.find(name).interface.manifest)
-        message = text_pb2.EmbedRequest(
+        call = Embed(
             model=name,
             texts=(await Inputs.of(request, asked.inputs)).texts,
             truncate=bool(asked.truncate),
-            prompt_name=asked.prompt_name,
+            prompt_name=asked.prompt_name or "",
             dimensions=width_in(asked.dimensions),
-            kinds=[text_pb2.EMBEDDING_KIND_DENSE],
+            kinds=("dense",),
         )
         with named_kinds(), named_texts("inputs[{}]".format, WAY_OUT):
-            answer = await request.ask(EMBED, message)
+            answer: Embeddings = await request.ask(EMBED, call)
 
         def made() -> list[list[float]]:
-            vectors = [values_of(each).tolist() for each in answer.results]
+            vectors = [each.numbers for each in answer.results]
             return list(map(unit_vector, vectors)) if asked.normalize else vectors
 
-        return await request.answer(made, num_values_in(answer))
+        return await request.answer(made, answer.num_values)
 
     for base in BASES:
         yield Route("POST", f"{base}/embed", embed, EMBED, (TeiEmbedRequest,))

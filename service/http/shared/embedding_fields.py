@@ -4,26 +4,20 @@ import base64
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from attendant.v1 import text_pb2
 
-from service.api.packed import values_of
+from service.calls.texts import Embedding, Encoding
 from service.errors import InvalidArgument
 from service.http.shared.fields import MAX_ID
 from service.http.status import invalid
 
 Written: TypeAlias = str | list[float] | list[int]
 FLOAT, BASE64 = "float", "base64"
-# The typed API's encodings by the names that Cohere, Jina and sentence-transformers have for them.
-ENCODINGS = {
-    FLOAT: text_pb2.EMBEDDING_ENCODING_FLOAT,
-    "int8": text_pb2.EMBEDDING_ENCODING_INT8,
-    "uint8": text_pb2.EMBEDDING_ENCODING_UINT8,
-    "binary": text_pb2.EMBEDDING_ENCODING_BINARY,
-    "ubinary": text_pb2.EMBEDDING_ENCODING_UBINARY,
-}
+# As Cohere, Jina and sentence-transformers call them.
+ENCODINGS = FLOAT, "int8", "uint8", "binary", "ubinary"
 TYPES = (*ENCODINGS, BASE64)
 # Where the answers of an embedder are, by their kinds in the typed API.
 PATHS_OF_KINDS = {
@@ -90,35 +84,30 @@ def named_kinds() -> Iterator[None]:
         raise type(error)(f"{text}: see {' and '.join(ways)}", "model") from error
 
 
-def num_values_in(answer: text_pb2.EmbedResponse) -> int:
-    """About how many numbers an answer has, by its bytes."""
-    return answer.ByteSize() // 4
-
-
-def encoding_of(name: str, field: str) -> text_pb2.EmbeddingEncoding:
-    """The typed API's number of an encoding; base64 is of floats. Raises `HttpError`."""
+def encoding_of(name: str, field: str) -> Encoding:
+    """The encoding of that name; base64 is of floats. Raises `HttpError`."""
     if name not in TYPES:
         expected = ", ".join(TYPES)
         raise invalid(f"{field} is '{name[:64]}', expected one of {expected}", field)
-    return ENCODINGS.get(name, text_pb2.EMBEDDING_ENCODING_FLOAT)
+    return cast("Encoding", FLOAT if name == BASE64 else name)
 
 
 def written(
-    result: text_pb2.Embedding, name: str, *, is_base64: bool = False, is_unit: bool = False
+    result: Embedding, name: str, *, is_base64: bool = False, is_unit: bool = False
 ) -> Written:
     """One vector in an encoding: numbers, or base64 of them, floats as little-endian float32.
 
     With `is_unit` floats have length 1.
     """
     if name in (FLOAT, BASE64):
-        values = values_of(result)
+        values = np.asarray(result.values, "<f4")
         if is_unit:
             values = values / np.float32(np.linalg.norm(values) or 1.0)
         if is_base64 or name == BASE64:
             return base64.b64encode(values.tobytes()).decode()
         numbers: list[float] = values.tolist()
         return numbers
-    (raw,) = (each.values for each in result.encoded if each.encoding == ENCODINGS[name])
+    (raw,) = (each.values for each in result.encoded if each.encoding == name)
     if is_base64:
         return base64.b64encode(raw).decode()
     return array("B" if name.startswith("u") else "b", raw).tolist()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.calls import reading as calls
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import invalid_field
 from service.serving.tasks.task import (
@@ -114,14 +115,14 @@ def _answers(reply: TextReply, max_answer_tokens: int, count: int) -> list[Answe
     return [answers_of(of_text, max_answer_tokens, count) for of_text in windows.values()]
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    longest, count = fields["max_answer_tokens"], fields["top_k"]
+def _ask(call: calls.Answer, model: TextTaskModel) -> Ask:
+    longest, count = call.max_answer_tokens, call.top_k
     max_tokens = model.manifest.max_tokens
     if longest > max_tokens:
         raise invalid_field("max_answer_tokens", f"is {longest}, the model takes {max_tokens}")
     if count > NUM_BEST:
         raise invalid_field("top_k", f"is {count}, expected at most {NUM_BEST}")
-    context, must_answer = fields["context"], fields["must_answer"]
+    context, must_answer = call.context, call.must_answer
 
     def answer(reply: TextReply) -> Fields:
         (answers,) = _answers(reply, longest or MAX_ANSWER_TOKENS, count or 1)
@@ -141,7 +142,7 @@ def _ask(fields: Fields, model: TextTaskModel) -> Ask:
             "windows": list(map(_window_fields, reply.rows)),
         }
 
-    return Ask([(fields["question"], context)], answer)
+    return Ask([(call.question, context)], answer)
 
 
 def _window_fields(row: EncodedText) -> Fields:
@@ -191,4 +192,4 @@ QUESTION_ANSWERING = TextTask(
     texts_of=_questions_of,
     tensors=lambda _model, _parameters: _tensors,
 )
-METHODS = (Method("Answer", QUESTION_ANSWERING, _ask, counted=()),)
+METHODS = (Method("Answer", QUESTION_ANSWERING, calls.Answer, _ask),)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.calls.features import Attend
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
@@ -93,9 +94,9 @@ def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
     return (text, target) if target else text
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    matrices = chosen_matrices(model.manifest, fields["layers"], fields["heads"])
-    text = _text_of(model, fields["text"], fields["target"])
+def _ask(call: Attend, model: TextTaskModel) -> Ask:
+    matrices = chosen_matrices(model.manifest, call.layers, call.heads)
+    text = _text_of(model, call.text, call.target)
 
     def answer(reply: TextReply) -> Fields:
         (keys,) = reply.rows
@@ -173,4 +174,4 @@ ATTENTION = TextTask(
     texts_of=_texts_of,
     tensors=_tensors,
 )
-METHODS = (Method("Attend", ATTENTION, _ask, counted=()),)
+METHODS = (Method("Attend", ATTENTION, Attend, _ask),)

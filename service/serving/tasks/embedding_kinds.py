@@ -11,6 +11,8 @@ from itertools import repeat
 
 import numpy as np
 
+from service.calls import texts as records
+from service.calls.texts import Embed
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument, invalid_field
 from service.serving.tasks.task import (
@@ -74,10 +76,10 @@ class KindsAsked:
     has_pieces: bool = False
 
     @classmethod
-    def of(cls, fields: Fields, manifest: Manifest) -> "KindsAsked":
+    def of(cls, call: Embed, manifest: Manifest) -> "KindsAsked":
         """Raises `InvalidArgument` for kinds that the model does not have."""
-        known, top_k, has_pieces = kinds_of(manifest), fields["top_k"], fields["with_pieces"]
-        kinds = tuple(dict.fromkeys(_kind(each) or known[0] for each in fields["kinds"]))
+        known, top_k, has_pieces = kinds_of(manifest), call.top_k, call.with_pieces
+        kinds = tuple(dict.fromkeys(_kind(each) or known[0] for each in call.kinds))
         for kind in kinds:
             if kind not in known:
                 raise invalid_field(
@@ -174,14 +176,12 @@ def of_tokens(ids_S: np.ndarray, weights_S: np.ndarray, unweighted: np.ndarray) 
 
 def _sparse_fields(vector: SparseVector, tokenizer: TextTokenizer | None) -> Fields:
     ids = vector.ids.tolist()
-    fields = {"token_ids": ids, "weights": vector.weights.tolist()}
-    if tokenizer is not None:
-        fields["pieces"] = [tokenizer.spelling(token_id) for token_id in ids]
-    return {"sparse": fields}
+    pieces = [tokenizer.spelling(token_id) for token_id in ids] if tokenizer is not None else []
+    return {"sparse": records.SparseVector(ids, vector.weights, pieces)}
 
 
 def _vector_fields(vectors: np.ndarray) -> Fields:
-    return {"token_vectors": [{"values": row.tolist()} for row in vectors]}
+    return {"token_vectors": list(map(records.TokenVector, vectors))}
 
 
 def _kind(choice: Choice) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from service.calls.texts import EncodedVector
 from service.contract.embedder_use import MAX_PROMPT_CHARACTERS, EmbedderUse
 from service.contract.manifest import Manifest
 from service.errors import invalid_field
@@ -131,10 +132,7 @@ def vector_fields(
         fields: dict[str, Any] = {"values": vector} if FLOAT in encodings else {}
         if others:
             fields["encoded"] = [
-                {
-                    "encoding": f"EMBEDDING_ENCODING_{name.upper()}",
-                    "values": all_of[index].tobytes(),
-                }
+                EncodedVector(name, all_of[index].tobytes())
                 for name, all_of in zip(others, written, strict=True)
             ]
         rows.append(fields)

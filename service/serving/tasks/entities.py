@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from service.calls.reading import ClassifyTokens
 from service.contract.tensors import Signature, TensorSpec
 from service.serving.tasks.task import (
     BYTES,
@@ -165,9 +166,9 @@ def _fields(text: str, entity: Entity) -> Fields:
     }
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    texts = fields["texts"]
-    aggregation = chosen("aggregation", fields["aggregation"], AGGREGATIONS, DEFAULT_AGGREGATION)
+def _ask(call: ClassifyTokens, model: TextTaskModel) -> Ask:
+    texts = call.texts
+    aggregation = chosen("aggregation", call.aggregation, AGGREGATIONS, DEFAULT_AGGREGATION)
 
     def answer(reply: TextReply) -> Fields:
         by_text = _entities_by_text(model, texts, reply, aggregation)
@@ -193,4 +194,4 @@ TOKEN_CLASSIFICATION = TextTask(
     signature=lambda _: Signature(TEXT, (TensorSpec("entities", BYTES, (1,)),)),  # JSON
     tensors=lambda model, _: partial(_tensors, model),
 )
-METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, _ask),)
+METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, ClassifyTokens, _ask),)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.calls.features import ExtractFeatures
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.serving.tasks.task import (
@@ -125,14 +126,14 @@ def _check_states(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encode
         )
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
+def _ask(call: ExtractFeatures, model: TextTaskModel) -> Ask:
     features = Features(
-        chosen("Layers", fields["layers"], (*LAYERS, MIX), DEFAULT_LAYERS),
-        chosen("Pooling", fields["pooling"], POOLINGS, DEFAULT_POOLING),
-        fields["weights"],
+        chosen("Layers", call.layers, (*LAYERS, MIX), DEFAULT_LAYERS),
+        chosen("Pooling", call.pooling, POOLINGS, DEFAULT_POOLING),
+        call.weights,
     )
     features.check(model.manifest.num_layers)
-    return Ask(fields["texts"], lambda reply: {"results": _results(reply, features)})
+    return Ask(call.texts, lambda reply: {"results": _results(reply, features)})
 
 
 def _results(reply: TextReply, features: Features) -> Iterator[Fields]:
@@ -188,4 +189,4 @@ FEATURES = TextTask(
     check=_check_states,
     tensors=_tensors,
 )
-METHODS = (Method("ExtractFeatures", FEATURES, _ask),)
+METHODS = (Method("ExtractFeatures", FEATURES, ExtractFeatures, _ask),)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.calls.reading import FillMask
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.serving.tasks.task import (
@@ -174,14 +175,14 @@ def _check_masks(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encoded
         )
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    choice = FillChoice.of(model, fields["top_k"], fields["candidates"])
+def _ask(call: FillMask, model: TextTaskModel) -> Ask:
+    choice = FillChoice.of(model, call.top_k, call.candidates)
 
     def answer(reply: TextReply) -> Fields:
         pairs = zip(reply.rows, _filled(model, choice, reply), strict=True)
         return {"results": [{"masks": masks, **row_fields(row)} for row, masks in pairs]}
 
-    return Ask(fields["texts"], answer)
+    return Ask(call.texts, answer)
 
 
 def _tensors(
@@ -221,4 +222,4 @@ FILL_MASK = TextTask(
     check=_check_masks,
     tensors=_tensors,
 )
-METHODS = (Method("FillMask", FILL_MASK, _ask),)
+METHODS = (Method("FillMask", FILL_MASK, FillMask, _ask),)

@@ -7,6 +7,7 @@ patches, which are counted row by row from the top left.
 import math
 from dataclasses import replace
 
+from service.calls.images import AttendImage
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.serving.tasks.attention import chosen_matrices, matrix_fields
@@ -34,9 +35,9 @@ def _grid(manifest: Manifest) -> tuple[int, int]:
     return image.height // patch_size, image.width // patch_size
 
 
-def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
+def _ask(call: AttendImage, model: ImageTaskModel) -> Ask:
     manifest = model.manifest
-    matrices = chosen_matrices(manifest, fields["layers"], fields["heads"])
+    matrices = chosen_matrices(manifest, call.layers, call.heads)
     rows, columns = _grid(manifest)
 
     def answer(reply: ImageAnswer) -> Fields:
@@ -51,10 +52,10 @@ def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
             "height": height,
         }
 
-    return Ask([fields["image"]], answer, model.decoded_bytes)
+    return Ask([call.image], answer, model.decoded_bytes)
 
 
 IMAGE_ATTENTION = Task(
     name="image-attention", verb="show its attention to images", signature=_signature
 )
-METHODS = (Method("AttendImage", IMAGE_ATTENTION, _ask, counted=()),)
+METHODS = (Method("AttendImage", IMAGE_ATTENTION, AttendImage, _ask),)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 
+from service.calls.record import Call
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
@@ -195,11 +197,9 @@ class Method:
 
     name: str
     task: Task
-    ask: Callable[[Fields, Any], Ask]  # of a model of the task; raises `InvalidArgument`
-    # The fields whose elements are counted: the first alone, and then with the next.
-    counted: tuple[str, ...] = ("texts",)
-    instead: str = ""  # a field that may stand in place of the counted ones, and is counted then
-    needs_pairs: bool = False  # whether every text comes with a second one
+    call: type[Call]
+    ask: Callable[[Any, Any], Ask]  # of a call and a model of the task; raises `InvalidArgument`
+    answer: type[msgspec.Struct] | None = None  # its record; None where answers are fields
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -232,9 +232,8 @@ def ranked(scores: np.ndarray, labels: Sequence[str], count: int) -> list[list[F
     ]
 
 
-def label_count(fields: Fields, num_labels: int) -> int:
+def label_count(top_k: int, num_labels: int, *, all_scores: bool) -> int:
     """The number of labels requested for each input."""
-    top_k, all_scores = fields["top_k"], fields["all_scores"]
     if all_scores and top_k:
         raise invalid_field("top_k", f"is {top_k} and all_scores is set: give one of them")
     if top_k > num_labels:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.calls.features import Attend
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument
 from service.records import Timings
 from service.serving.tasks.attention import ATTENTION, METHODS, Matrices
-from service.serving.tasks.task import MAX_VALUES, Fields, OutputRows, TextReply
+from service.serving.tasks.task import MAX_VALUES, OutputRows, TextReply
 from service.text.tokenizer import SourceAndTargetTokenizer, TextTokenizer
 from tests.fakes.sessions import PAD_ID, write_tokenizer
 
@@ -41,8 +42,8 @@ def model(tmp_path: Path) -> Model:
     return Model(SourceAndTargetTokenizer(path, 12, 100, has_encodings=True))
 
 
-def request_for(**fields: Any) -> Fields:
-    return {"text": "win a prize", "target": "", "layers": (), "heads": ()} | fields
+def request_for(**fields: Any) -> Attend:
+    return Attend(**{"model": "looking", "text": "win a prize"} | fields)
 
 
 def answer_of(model: Model, **fields: Any) -> tuple[np.ndarray, dict[str, Any]]:
