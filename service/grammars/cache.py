@@ -51,7 +51,7 @@ class GrammarLimits:
 
 
 class Compiler(Protocol):
-    """Compiler of grammars into matchers, see `service/runtime/grammar.py`."""
+    """Compiler of grammars into matchers, see `service/grammars/compiler.py`."""
 
     def prepare(self) -> None: ...
 

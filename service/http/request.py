@@ -4,23 +4,22 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
 
-from service.api.calls import Arrival, logged, note_end
+from service.api.admission import Admission
+from service.api.calls import Arrival, Calls, logged, note_end
 from service.api.long_work import LONG_BYTES, LONG_PARTS, LONG_VALUES
+from service.api.operations import Operations
 from service.errors import AttendantError, DeadlineExceeded
 from service.http.body import Body, JsonBounds, check_json, decode_json
-from service.http.status import ENDED_WELL, ENDS, Headers, Writer, writer_of
+from service.http.status import ENDED_WELL, ENDS, Headers, HttpError, Writer, writer_of
+from service.http.wire.connection import Connection
 from service.records import current_call
 from service.serving.model import Caller
-
-if TYPE_CHECKING:
-    from service.http.front import Front
-    from service.http.stream import Stream
-    from service.http.wire.connection import Connection
+from service.settings import Settings
 
 T = TypeVar("T")
 TOGETHER_BYTES = 2**16  # of an answer that is copied, to be one write with its headers
@@ -41,6 +40,38 @@ class Reply:
     def json(cls, value: Any, status: int = 200, headers: Headers = ()) -> "Reply":
         """An answer of plain values or of msgspec's records."""
         return cls(msgspec.json.encode(value), status, headers=headers)
+
+
+class Port(Protocol):
+    """The port of a request: what all of its requests share."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def admission(self) -> Admission: ...
+
+    @property
+    def calls(self) -> Calls: ...
+
+    @property
+    def operations(self) -> Operations: ...
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        ...
+
+
+class Begun(Protocol):
+    """An answer that is sent piece by piece; `stream.py` has it."""
+
+    async def fail(self, error: HttpError) -> None:
+        """Tell an error that came after the first piece, and end."""
+        ...
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        ...
 
 
 class _Collected:
@@ -86,7 +117,7 @@ class Request:
 
     def __init__(
         self,
-        front: "Front",
+        front: Port,
         scope: dict[str, Any],
         receive: Callable[[], Awaitable[dict[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
@@ -109,7 +140,7 @@ class Request:
         self.writer: Writer = writer_of(self.path)  # of errors
         # What the body calls a field of the typed API, where another name.
         self.field_names: Mapping[str, str] = {}
-        self.stream: Stream | None = None  # once it is answered by one
+        self.stream: Begun | None = None  # once it is answered by one
 
     def header(self, name: str) -> str:
         """The value of a header, its name in lowercase; nothing where it is absent."""

@@ -5,19 +5,17 @@ Paths are compared segment by segment before they are unquoted, so that a name m
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 
+from service.http.request import Reply, Request
 from service.http.status import HttpError
-
-if TYPE_CHECKING:
-    from service.http.request import Reply, Request
 
 Parameters: TypeAlias = dict[str, str]
 # None where it has answered by a stream.
-Handler: TypeAlias = "Callable[[Request], Awaitable[Reply | None]]"
+Handler: TypeAlias = Callable[[Request], Awaitable[Reply | None]]
 PAGE_PATH = "/"  # of the playground
 OPEN = "/grpc.health.v1.Health/Check"  # for probes: they need no token, only the key of `health`
 

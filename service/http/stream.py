@@ -7,12 +7,10 @@ refused as any request. While nothing is to say, a comment says that the connect
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from service.http.request import Request
 from service.http.status import OPENAI, HttpError
-
-if TYPE_CHECKING:
-    from service.http.request import Request
 
 Form: TypeAlias = Literal["events", "lines"]
 CONTENT_TYPES: dict[Form, bytes] = {
@@ -26,9 +24,7 @@ _PING = b": ping\n\n"
 class Stream:
     """The answer of one request, begun by its first event."""
 
-    def __init__(
-        self, request: "Request", form: Form = "events", *, says_done: bool = False
-    ) -> None:
+    def __init__(self, request: Request, form: Form = "events", *, says_done: bool = False) -> None:
         self._request = request
         self._form: Form = form
         self._says_done = says_done  # [DONE] at the end, as OpenAI's clients wait for

@@ -83,10 +83,9 @@ class HttpTransport:
 
     def ask(self, path: str, request: Message, response: type[M]) -> M:
         if path.startswith(TENSORS):
-            from commands.ask.client.tensor_bodies import read_tensors, written
+            from commands.ask.client.tensor_bodies import read_tensors
 
-            sent = written(path.removeprefix(TENSORS), request)
-            return read_tensors(*self._whole(sent), response())
+            return read_tensors(*self._whole(_of_tensors(path, request)), response())
         content, _ = self._whole(_typed(path, request))
         return self._message(content, response)
 
@@ -217,6 +216,20 @@ def _typed(path: str, request: Message) -> Sent:
     assert path.startswith(TYPED), "the typed API's services are the only others"
     body = MessageToJson(request, indent=None, ensure_ascii=False).encode()
     return Sent("POST", f"/api/{path.rpartition('/')[2]}", body, {"content-type": JSON})
+
+
+def _of_tensors(path: str, request: Any) -> Sent:
+    """The request of `ModelMetadata`, or of `ModelInfer`."""
+    from commands.ask.client.tensor_bodies import HEADER_LENGTH, inference_body, place_of
+
+    operation = path.removeprefix(TENSORS)
+    if operation == "ModelMetadata":
+        return Sent("GET", place_of(request.name, request.version), None, {})
+    assert operation == "ModelInfer", "the commands ask for no other"
+    body, num_json_bytes = inference_body(request)
+    headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(num_json_bytes)}
+    place = place_of(request.model_name, request.model_version)
+    return Sent("POST", f"{place}/infer", body, headers)
 
 
 def _object(content: bytes) -> dict[str, Any]:

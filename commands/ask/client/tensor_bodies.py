@@ -12,7 +12,6 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
-from commands.ask.client.http_transport import Sent
 from commands.ask.client.refusal import CallError
 
 M = TypeVar("M", bound=Message)
@@ -20,11 +19,8 @@ HEADER_LENGTH = "inference-header-content-length"
 BINARY_SIZE = "binary_data_size"
 
 
-def written(operation: str, request: Any) -> Sent:
-    """The request of an operation: of `ModelMetadata`, or of `ModelInfer`."""
-    if operation == "ModelMetadata":
-        return Sent("GET", _place(request.name, request.version), None, {})
-    assert operation == "ModelInfer", "the commands ask for no other"
+def inference_body(request: pb.ModelInferRequest) -> tuple[bytes, int]:
+    """The body of a request for tensors, and how many of its bytes are JSON."""
     inputs = [
         {
             "name": tensor.name,
@@ -35,9 +31,7 @@ def written(operation: str, request: Any) -> Sent:
         for tensor, content in zip(request.inputs, request.raw_input_contents, strict=True)
     ]
     header = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
-    place = _place(request.model_name, request.model_version) + "/infer"
-    headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(header))}
-    return Sent("POST", place, b"".join((header, *request.raw_input_contents)), headers)
+    return b"".join((header, *request.raw_input_contents)), len(header)
 
 
 def read_tensors(content: bytes, headers: Mapping[str, str], message: M) -> M:
@@ -61,6 +55,7 @@ def _take_contents(message: pb.ModelInferResponse, outputs: Any, rest: memoryvie
         rest = rest[size:]
 
 
-def _place(model: str, version: str) -> str:
+def place_of(model: str, version: str) -> str:
+    """The path of a model, or of one of its versions."""
     place = f"/v2/models/{quote(model, safe='')}"
     return f"{place}/versions/{quote(version, safe='')}" if version else place

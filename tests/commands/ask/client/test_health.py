@@ -21,7 +21,7 @@ from tests.fakes.sessions import write_model
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PLAIN = {"COLUMNS": "40", "NO_COLOR": "1", "TERM": "dumb"}  # narrow: one line all the same
 MOST_TIMES = 2  # what it takes over the import of its libraries, in processor time; 1.3 it is
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ASK = ("-m", "commands", "healthcheck", "--address", "127.0.0.1:1", "--timeout-s", "5")
 LIBRARIES = ("-c", "import grpc, grpc_health.v1.health_pb2_grpc")
 OTHERS = {"service", "commands", *packages_distributions()}
@@ -285,7 +285,7 @@ async def test_it_imports_no_more_than_grpc_and_its_stubs_and_the_standard_libra
     assert {name for name in more if name.split(".")[0] in OTHERS} == {
         "service", "service.errors",
         "commands", "commands.ask",
-        "commands.ask.client.client", "commands.ask.client.access", "commands.ask.client.health",
+        "commands.ask.client", "commands.ask.client.access", "commands.ask.client.health",
     }  # fmt: skip
     assert "importlib.metadata" not in checking - libraries, "reads a version"
 
