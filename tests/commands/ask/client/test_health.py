@@ -285,7 +285,7 @@ async def test_it_imports_no_more_than_grpc_and_its_stubs_and_the_standard_libra
     assert {name for name in more if name.split(".")[0] in OTHERS} == {
         "service", "service.errors",
         "commands", "commands.ask",
-        "commands.ask.client.client", "commands.ask.client.access", "commands.ask.client.health",
+        "commands.ask.client", "commands.ask.client.access", "commands.ask.client.health",
     }  # fmt: skip
     assert "importlib.metadata" not in checking - libraries, "reads a version"
 
