@@ -235,12 +235,10 @@ def _first_page(results: Mapping[str, Result], subjects: Mapping[str, Sequence[R
 
 def figure_of(result: Result, wanted: Shown) -> Figure:
     """The figure that a row of the first page names."""
-    (figure,) = (
-        figure
-        for figure in result.figures
-        if (figure.table, figure.row, figure.column) == (wanted.table, wanted.row, wanted.column)
-    )
-    return figure
+    place = wanted.table, wanted.row, wanted.column
+    found = [each for each in result.figures if (each.table, each.row, each.column) == place]
+    assert found, f"{result.name} has no figure of {place}: change FIRST_PAGE"
+    return found[0]
 
 
 def _said(figure: Figure) -> str:

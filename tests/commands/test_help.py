@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from commands.help import OPTIONS, panel_of
 from commands.main import COMMANDS, HELP_PANELS, app
 from commands.variables import OLDER
+from deploy.generate import commands as documented
 from service.settings import Settings
 
 OWN_PARSER = {"healthcheck"}
@@ -55,6 +56,11 @@ def test_every_command_of_the_table_has_one_line() -> None:
 def test_each_command_stands_in_one_panel_of_the_help() -> None:
     shown_names = re.findall(r"^│ ([a-z][\w-]*)  ", shown(""), re.MULTILINE)
     assert shown_names == list(COMMANDS)
+
+
+def test_the_page_of_commands_has_their_helps() -> None:
+    text = documented.PATH.read_text(encoding="utf-8")
+    assert text == documented.page(text), "stale: run `python -m deploy.generate.commands`"
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)

@@ -21,7 +21,7 @@ from tests.fakes.sessions import write_model
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PLAIN = {"COLUMNS": "40", "NO_COLOR": "1", "TERM": "dumb"}  # narrow: one line all the same
 MOST_TIMES = 2  # what it takes over the import of its libraries, in processor time; 1.3 it is
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ASK = ("-m", "commands", "healthcheck", "--address", "127.0.0.1:1", "--timeout-s", "5")
 LIBRARIES = ("-c", "import grpc, grpc_health.v1.health_pb2_grpc")
 OTHERS = {"service", "commands", *packages_distributions()}

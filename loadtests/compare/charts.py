@@ -1,4 +1,4 @@
-"""The bars of a comparison: figures as JSON, a picture of all panels, and one of a few ratios.
+"""The bars of a comparison: figures as JSON, a picture of all charts, and one of a few ratios.
 
     python -m loadtests.compare overview     draws docs/pictures/overview.png
 
@@ -46,7 +46,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class Chart:
     """All programs under one kind of traffic, slowest first."""
 
     traffic: str
@@ -55,63 +55,63 @@ class Panel:
     bars: tuple[Bar, ...]
 
 
-def write(panels: Sequence[Panel], path: Path) -> None:
-    """One panel per line, so that a change of figures shows in a diff."""
-    lines = ",\n".join(json.dumps(asdict(panel)) for panel in panels)
+def write(charts: Sequence[Chart], path: Path) -> None:
+    """One chart per line, so that a change of figures shows in a diff."""
+    lines = ",\n".join(json.dumps(asdict(chart)) for chart in charts)
     path.write_text(f"[\n{lines}\n]\n")
 
 
-def read(path: Path) -> list[Panel]:
-    """The panels that `write` wrote."""
+def read(path: Path) -> list[Chart]:
+    """The charts that `write` wrote."""
     return [
-        Panel(one["traffic"], one["what"], one["unit"], tuple(Bar(**bar) for bar in one["bars"]))
+        Chart(one["traffic"], one["what"], one["unit"], tuple(Bar(**bar) for bar in one["bars"]))
         for one in json.loads(path.read_text())
     ]
 
 
-def draw(panels: Sequence[Panel], path: Path) -> None:
-    """All panels in one column."""
-    heights = [len(panel.bars) + 2 for panel in panels]
+def draw(charts: Sequence[Chart], path: Path) -> None:
+    """All charts in one column."""
+    heights = [len(chart.bars) + 2 for chart in charts]
     figure, axes = plt.subplots(
-        len(panels),
+        len(charts),
         1,
         figsize=(WIDTH_INCHES, ROW_INCHES * sum(heights)),
         height_ratios=heights,
         squeeze=False,
         dpi=DPI,
     )
-    for panel, ax in zip(panels, axes[:, 0], strict=True):
-        _draw_bars(ax, panel, f"{panel.traffic}: {panel.what}, {panel.unit}")
+    for chart, ax in zip(charts, axes[:, 0], strict=True):
+        _draw_bars(ax, chart, f"{chart.traffic}: {chart.what}, {chart.unit}")
     _save(figure, path)
 
 
-def times_as_fast(panels: Sequence[Panel]) -> dict[str, float]:
+def times_as_fast(charts: Sequence[Chart]) -> dict[str, float]:
     """Our speed over that of each peer of the overview, in its own kind of traffic."""
-    speeds = {panel.traffic: {bar.program: bar.speed for bar in panel.bars} for panel in panels}
+    speeds = {chart.traffic: {bar.program: bar.speed for bar in chart.bars} for chart in charts}
     return {
         peer: speeds[traffic][OURS_IN[traffic]] / speeds[traffic][program]
         for peer, (traffic, program) in PEERS.items()
     }
 
 
-def draw_overview(panels: Sequence[Panel], path: Path) -> None:
+def draw_overview(charts: Sequence[Chart], path: Path) -> None:
     """One axis: texts per second of mixed lengths, Attendant's being 100."""
-    ratios = times_as_fast(panels)
+    ratios = times_as_fast(charts)
     bars = [Bar("Attendant, int8", 100, is_ours=True)]
     bars += [Bar(peer, 100 / ratio, is_ours=False) for peer, ratio in ratios.items()]
     bars.sort(key=lambda bar: bar.speed)
     figure, ax = plt.subplots(figsize=OVERVIEW_INCHES, dpi=OVERVIEW_DPI)
-    _draw_bars(ax, Panel("", "", "", tuple(bars)), "")
+    _draw_bars(ax, Chart("", "", "", tuple(bars)), "")
     ax.xaxis.set_visible(False)
     ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     _save(figure, path)
 
 
-def _draw_bars(ax: Any, panel: Panel, title: str) -> None:
-    speeds = [bar.speed for bar in panel.bars]
-    colours = [OURS if bar.is_ours else PEER for bar in panel.bars]
-    drawn = ax.barh([bar.program for bar in panel.bars], speeds, color=colours)
+def _draw_bars(ax: Any, chart: Chart, title: str) -> None:
+    speeds = [bar.speed for bar in chart.bars]
+    colours = [OURS if bar.is_ours else PEER for bar in chart.bars]
+    drawn = ax.barh([bar.program for bar in chart.bars], speeds, color=colours)
     ax.bar_label(drawn, [f"{speed:.0f}" for speed in speeds], padding=3, fontsize="small")
     ax.set_title(title, fontsize="medium", loc="right")
     ax.tick_params(axis="y", labelsize="small")

@@ -13,16 +13,14 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 import loadtests.compare.__main__ as compare
-import loadtests.compare.model_contest as contest
+import loadtests.compare.panel as panel_module
 from loadtests.compare import llamas, report
 from loadtests.compare.agreement import tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_all
 from loadtests.compare.environments import NotAvailable, Own, environ
-from loadtests.compare.llama_contest import LLAMAS
-from loadtests.compare.llama_peers import our_llamas
-from loadtests.compare.model_contest import Choice, compare_models
 from loadtests.compare.models import Reference, reference_path
-from loadtests.compare.peer import Peer
+from loadtests.compare.panel import PANELS, Choice, compare_models
+from loadtests.compare.peers import Program, ours
 from loadtests.compare.traffic import GENERATE, LLAMA_TRAFFIC
 from loadtests.compare.worker import Answer, Work, generating_in_groups
 from loadtests.load.lengths import mixed_sizes
@@ -89,7 +87,7 @@ def test_times_to_first_tokens_are_shown(tmp_path: Path) -> None:
     console = Console(record=True, width=160)
     report.show(report.kept(tmp_path), console)
     text = console.export_text()
-    for expected in ("first token", "125", "250", "1500", "2.00 (2.00 to 2.00)"):
+    for expected in ("first token", "125", "250", "1,500", "2.00"):
         assert expected in text
 
 
@@ -99,7 +97,7 @@ def test_all_programs_have_their_weights_in_huge_pages_as_our_images_have() -> N
 
 def test_each_precision_is_exported_to_its_own_folder_and_traffic_fits_the_models() -> None:
     for model, shape in llamas.SHAPES.items():
-        assert len({peer.folder for peer in our_llamas(model, (), {})}) == 3
+        assert len({peer.folder for peer in ours(model, (), {})}) == 3
         for kind in LLAMA_TRAFFIC[model]:
             assert kind.quick is not None
             for work in (kind.quick(mixed_sizes), kind.full(mixed_sizes)):
@@ -140,8 +138,8 @@ class Missing(Own):
         raise NotAvailable("pip says no")
 
 
-def fake(name: str, **options: object) -> Peer:
-    return Peer(name, Own("own"), "fake", GENERATE, "int8", "smollm2", options, in_quick=True)
+def fake(name: str, **options: object) -> Program:
+    return Program(name, Own("own"), "fake", GENERATE, "int8", "smollm2", options, in_quick=True)
 
 
 def test_one_command_compares_and_keeps_also_what_was_refused(
@@ -155,10 +153,10 @@ def test_one_command_compares_and_keeps_also_what_was_refused(
 
     monkeypatch.setattr(comparison, "Worker", worker)
     monkeypatch.setattr(comparison, "BUILD", tmp_path)
-    monkeypatch.setattr(contest, "MODELS", tmp_path)
+    monkeypatch.setattr(panel_module, "MODELS", tmp_path)
     absent = replace(fake("absent"), environment=Missing("none"))
     faked = replace(
-        LLAMAS,
+        PANELS["llamas"],
         ours=lambda *_: [fake("attendant int8")],
         peers=lambda _: [fake("peer"), fake("bad", wrong=1), absent],
         finish=lambda *_: None,

@@ -10,11 +10,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from loadtests.compare import encoders, report
 from loadtests.compare.agreement import scores_agree, vectors_agree
 from loadtests.compare.comparison import Result, Side, check, compare_all
-from loadtests.compare.encoder_table import encoder_tables
 from loadtests.compare.encoders import ENCODER_TRAFFIC, ENCODERS, texts_of_real_lengths
 from loadtests.compare.environments import Own
 from loadtests.compare.models import Reference, reference_path
-from loadtests.compare.peer import Peer
+from loadtests.compare.peers import Program
 from loadtests.compare.servers.apps.pooling import pooled
 from loadtests.compare.traffic import EMBED, RERANK
 from loadtests.compare.worker import Answer, Setup, Work
@@ -24,8 +23,8 @@ from loadtests.load.turns import Spread
 from tests.checkpoints.spellings import save_tokenizer
 
 
-def peer_of(task: str, precision: str) -> Peer:
-    return Peer("fake", Own("own"), "fake", task, precision, "minilm")
+def peer_of(task: str, precision: str) -> Program:
+    return Program("fake", Own("own"), "fake", task, precision, "minilm")
 
 
 def test_texts_have_the_lengths_of_messages_and_passages_and_no_blanks_alone() -> None:
@@ -147,11 +146,16 @@ def test_tables_for_the_documentation_have_each_engine_with_its_error(tmp_path: 
     for each in (result, refused):
         report.keep(each, tmp_path)
     assert report.ratios(result)["attendant int8"] == Spread(4.0, 4.0, 4.0)
-    tables = encoder_tables(report.kept(tmp_path))
-    assert "| **attendant int8** | 4; attendant int8 agrees | - | - |" in tables
-    ours = "2.00 (2.00 to 2.00); 4.00 (4.00 to 4.00)"
-    assert f"| peer | 1; {ours}; peer agrees | - | - |" in tables
-    assert "| other | - (no such model) | - | - |" in tables
+    (file,) = report.published(report.kept(tmp_path))
+    found = {(each.row, each.column): str(each) for each in file.figures}
+    assert file.page == "Embedders and rerankers beside other engines"
+    assert found["attendant int8", "texts/s"] == "4"
+    assert found["peer", "texts/s"] == "1"
+    assert found["peer", "attendant fp32 over it"] == "2.00"
+    assert found["peer", "attendant int8 over it"] == "4.00"
+    for remark in ("attendant int8: attendant int8 agrees", "peer: peer agrees"):
+        assert f"{kind.name}, {remark}" in file.notes
+    assert f"{kind.name}, other: no such model" in report.remarks(report.kept(tmp_path))
 
 
 def test_a_written_embedder_is_a_folder_of_sentence_transformers_with_its_reference(
