@@ -5,8 +5,8 @@ more than tracing a small network does, and an export traces several graphs. The
 on the opset, and nothing changes it after it is made. Not for several threads at once.
 
 What is borrowed of torch beside its promises, in this file alone, so its version is pinned in
-pyproject.toml: `ONNXRegistry.from_torchlib`, which is exchanged for a moment, as torch has no public
-way to hand the table over, and `TORCHLIB_OPSET`.
+pyproject.toml: `ONNXRegistry.from_torchlib`, which is exchanged for a moment, as torch has no
+public way to hand the table over, and `TORCHLIB_OPSET`.
 """
 
 from collections.abc import Iterator
