@@ -69,7 +69,7 @@ def test_a_request_that_names_nothing_gets_all_layers_and_heads(model: Model) ->
     places = [(each.layer, each.head) for each in answer["matrices"]]
     assert places == [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     for each in answer["matrices"]:
-        assert each.weights == matrices[each.layer, each.head].ravel().tolist()
+        assert each.weights.tolist() == matrices[each.layer, each.head].ravel().tolist()
 
 
 def test_a_request_gets_the_layers_and_heads_that_it_names_in_its_order(model: Model) -> None:
@@ -77,7 +77,7 @@ def test_a_request_gets_the_layers_and_heads_that_it_names_in_its_order(model: M
     places = [(each.layer, each.head) for each in answer["matrices"]]
     assert places == [(2, 1), (0, 1)]
     for each in answer["matrices"]:
-        assert each.weights == matrices[each.layer, each.head].ravel().tolist()
+        assert each.weights.tolist() == matrices[each.layer, each.head].ravel().tolist()
 
 
 def test_what_was_written_attends_to_what_was_read(model: Model) -> None:
