@@ -173,7 +173,8 @@ DOORS = {
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
     "attendant": ("service/api/", "service/http/", ASKING),
-    "uvicorn": ("service/http/",),
+    "uvicorn": ("service/http/wire/connection.py",),
+    "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
         *("service/http/", "service/calls/", "service/api/codec.py"),
