@@ -255,7 +255,7 @@ OWNERS = {
     "httptools": ("service/http/",),
     "msgspec": (
         *("service/http/", "service/calls/", "service/api/codec.py"),
-        "service/serving/tasks/task.py",
+        *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),
     "jinja2": ("service/text/template_worker.py",),
     "typer": ("commands/",),
@@ -279,7 +279,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *(f"calls/{name}" for name in ("features", "images", "reading", "record", "texts")),
+    *(f"calls/{name}" for name in ("answers", "features", "images", "reading", "record", "texts")),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
