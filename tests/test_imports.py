@@ -108,8 +108,8 @@ ROOMS = {
         "errors grammars calls api http/status http/wire http/request http/routes"
     ),
     "service/http/kserve": Room(
-        "errors contract settings calls repository api http/status http/wire http/body http/messages"
-        " http/request http/routes http/stream",
+        "errors contract settings calls repository api http/status http/wire http/body"
+        " http/messages http/request http/routes http/stream",
         "metadata routes",
     ),
     "service/http/openai": Room(
