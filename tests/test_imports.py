@@ -173,11 +173,12 @@ DOORS = {
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
     "attendant": ("service/api/", "service/http/", ASKING),
-    "uvicorn": ("service/http/",),
+    "uvicorn": ("service/http/wire/connection.py",),
+    "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
         *("service/http/", "service/calls/", "service/api/codec.py"),
-        "service/serving/tasks/task.py",
+        *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),
     "jinja2": ("service/text/template_worker.py",),
     "typer": ("commands/",),
@@ -201,7 +202,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *(f"calls/{name}" for name in ("features", "images", "reading", "record", "texts")),
+    *(f"calls/{name}" for name in ("answers", "features", "images", "reading", "record", "texts")),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
