@@ -183,8 +183,8 @@ ROOMS = {
     "commands/ask/lines": Room(),
     "commands/ask/message_json": Room(),
     "commands/ask/progress": Room("errors"),
-    "commands/ask/client/client": Room("service", "access client health refusal tensor_client"),
-    "commands/ask/in_flight": Room("ask/lines ask/client/client"),
+    "commands/ask/client": Room("service", "access client health refusal tensor_client"),
+    "commands/ask/in_flight": Room("ask/lines ask/client"),
     "commands/ask/remedies": Room("ask/client service/errors"),
     "commands/ask/options": Room(
         "errors pictures ask/message_json ask/client ask/remedies service"
@@ -552,7 +552,7 @@ def test_an_import_upwards_is_found(folder: str) -> None:
         ("service/generation/decoders", "service/generation/engine"),
         ("service/api", "service/generation/engine"),
         ("service/text", "service/generation/choosing/params"),
-        ("commands/ask/client/client", "commands/ask/shown/tables"),
+        ("commands/ask/client", "commands/ask/shown/tables"),
     ],
 )
 def test_the_table_refuses_an_import_upwards(room: str, target: str) -> None:
