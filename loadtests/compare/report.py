@@ -153,6 +153,7 @@ def _file(name: str, page: str, own: Sequence[Result]) -> results.Result:
         machine=latest.machine,
         versions=dict(pair for result in own for pair in sorted(result.versions.items())),
         figures=figures(own),
+        commit=results.commit(),
         notes=remarks(own),
         rounds=rounds,
     )
