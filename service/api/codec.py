@@ -103,7 +103,7 @@ def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
 
 
 def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
-    """Function from records to messages, of their class or a field's `add`."""
+    """Maker of a function from records to messages, given their class or a field's `add`."""
     fields, hints = _fields_of(message, record), get_type_hints(record)
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
