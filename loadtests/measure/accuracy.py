@@ -21,28 +21,26 @@ import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
 import numpy as np
-import typer
 from attendant.v1 import text_pb2, text_pb2_grpc
 from rich.console import Console
 
 from loadtests.load.server import Server, start_server
 from loadtests.measure.families import FAMILIES, Family, write_family
 from loadtests.measure.records import (
-    PERCENT,
     Column,
     Measure,
     Options,
     Turn,
     Way,
     by_columns,
-    number,
+    option,
 )
 from loadtests.measure.texts import HELP, Pair, pairs_of, real_texts
 from service.batching.collate import mask_of, pad_right
@@ -65,26 +63,19 @@ Embed: TypeAlias = Callable[[Sequence[str]], np.ndarray]  # texts to vectors [te
 class AccuracyOptions(Options):
     """What is compared; by default the default models."""
 
-    version: Annotated[
-        list[Path], typer.Option(help="Folder with model.onnx and its variants.")
-    ] = field(default_factory=list)
-    labelled: Annotated[Path, typer.Option(help="Labelled texts, as for attendant train.")] = Path(
-        "models/data/spam_heldout.tsv"
+    version: list[Path] = option([], "Folder with model.onnx and its variants.")
+    labelled: Path = option(
+        Path("models/data/spam_heldout.tsv"), "Labelled texts, as for attendant train."
     )
-    checkpoint: Annotated[
-        list[Path], typer.Option(help="As `attendant import` wrote it; exported in int8.")
-    ] = field(default_factory=list)
-    families: Annotated[
-        Path | None,
-        typer.Option(help="A Hugging Face folder, whose tokenizer one network per family gets."),
-    ] = None
-    served: Annotated[list[Path], typer.Option(help="A checkpoint of an embedder.")] = field(
-        default_factory=list
+    checkpoint: list[Path] = option([], "As `attendant import` wrote it; exported in int8.")
+    families: Path | None = option(
+        None, "A Hugging Face folder, whose tokenizer one network per family gets."
     )
-    data: Annotated[Path | None, typer.Option(help=HELP)] = None
-    limit: Annotated[int, typer.Option(min=10, help="Texts, or pairs of them.")] = 1_000
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 1
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before them.")] = 0
+    served: list[Path] = option([], "A checkpoint of an embedder.")
+    data: Path | None = option(None, HELP)
+    limit: int = option(1_000, "Texts, or pairs of them.", min=10)
+    rounds: int = option(1, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
 
 
 def ways(options: AccuracyOptions, _: ExitStack) -> dict[str, Way]:
@@ -324,19 +315,19 @@ ACCURACY = Measure(
     AccuracyOptions,
     ways,
     by_columns(
-        Column("right labels", number("accuracy", 100), PERCENT),
+        Column("right labels", "accuracy", "%"),
         Column("mean cosine", _either("mean", "mean_text_cosine"), "cosine"),
         Column("least cosine", _either("least", "least_text_cosine"), "cosine"),
-        Column("same labels", number("same_labels", 100), PERCENT),
-        Column("same nearest neighbour", number("same_neighbours", 100), PERCENT),
-        Column("mean change of scores", number("mean_score_difference")),
-        Column("scores with float32's", number("score_correlation"), "correlation"),
+        Column("same labels", "same_labels", "%"),
+        Column("same nearest neighbour", "same_neighbours", "%"),
+        Column("mean change of scores", "mean_score_difference"),
+        Column("scores with float32's", "score_correlation", "correlation"),
         Column(
             "similarities with PyTorch's",
             _either("with_torch", "similarity_correlation"),
             "correlation",
         ),
-        Column("similarities with shares of words", number("with_shares"), "correlation"),
-        Column("refused by the export", number("refused")),
+        Column("similarities with shares of words", "with_shares", "correlation"),
+        Column("refused by the export", "refused"),
     ),
 )

@@ -16,10 +16,10 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import typer
@@ -28,7 +28,6 @@ from loadtests.load.server import resident_mib
 from loadtests.load.turns import spread
 from loadtests.measure.records import (
     CASE,
-    TIMES,
     Column,
     Measure,
     Options,
@@ -36,10 +35,8 @@ from loadtests.measure.records import (
     Way,
     by_columns,
     counted,
-    number,
-    rate,
+    option,
 )
-from loadtests.measure.steps import Rows
 from loadtests.measure.steps import open_decoder as open_plain
 from service.contract.adapter import Adapter, Factors
 from service.contract.queue_policies import QueuePolicy
@@ -66,12 +63,10 @@ MERGED = "merged, side by side"
 class AdapterOptions(Options):
     """A graph, and the rows that run on it."""
 
-    graph: Annotated[
-        Path | None, typer.Option(help="A decoder's graph, with one for adapters beside it.")
-    ] = None
-    rows: Rows = field(default_factory=lambda: [5, 16])
-    tokens: Annotated[int, typer.Option(min=2, help="Tokens of each output.")] = 32
-    changes: Annotated[int, typer.Option(min=1, help="Adapters that come and go.")] = 50
+    graph: Path | None = option(None, "A decoder's graph, with one for adapters beside it.")
+    rows: list[int] = option([5, 16], "Rows per step.", min=1)
+    tokens: int = option(32, "Tokens of each output.", min=2)
+    changes: int = option(50, "Adapters that come and go.", min=1)
 
 
 class Engine:
@@ -219,8 +214,8 @@ ADAPTERS = Measure(
     AdapterOptions,
     ways,
     by_columns(
-        Column("tokens/s", rate("tokens")),
-        Column("speed over merged models", rate("tokens"), TIMES, MERGED),
-        Column("memory", number("mib"), "MiB"),
+        Column("tokens/s", "tokens/seconds"),
+        Column("speed over merged models", "tokens/seconds", over=MERGED),
+        Column("memory", "mib", "MiB"),
     ),
 )

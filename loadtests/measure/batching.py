@@ -21,11 +21,11 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import grpc
 import numpy as np
@@ -37,18 +37,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from loadtests.load.closed_loop import closed_loop
 from loadtests.load.lengths import mixed
 from loadtests.load.server import SERVE, serving
-from loadtests.measure.records import (
-    PERCENT,
-    TIMES,
-    Column,
-    Measure,
-    Options,
-    Turn,
-    Way,
-    by_columns,
-    number,
-    rate,
-)
+from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.batching.collate import pad_rows
 from service.batching.request import Item, Request
 from service.contract.files import ModelSource
@@ -74,12 +63,10 @@ Counts: TypeAlias = Mapping[tuple[str, float], float]  # by name and by the boun
 class TextOptions(Options):
     """A text model of a repository, and the server that serves it."""
 
-    model: Annotated[str, typer.Option(help="A text model of the repository.")] = "minilm"
-    repository: Annotated[Path, typer.Option(help="Where the model is.")] = Path("model_repository")
-    precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto"
-    flag: Annotated[
-        list[str], typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
-    ] = field(default_factory=list)
+    model: str = option("minilm", "A text model of the repository.")
+    repository: Path = option(Path("model_repository"), "Where the model is.")
+    precision: str = option("auto", "As the server's, on both sides.")
+    flag: list[str] = option([], "Flag for the server, e.g. --flag=--can-spin.")
 
     def opened(self) -> LoadedVersion:
         """The model as the server would open it."""
@@ -100,18 +87,12 @@ class TextOptions(Options):
 class BatchingOptions(TextOptions):
     """How many texts of which lengths are sent."""
 
-    texts: Annotated[
-        Path | None, typer.Option(help="One text per line; by default some of real lengths.")
-    ] = None
-    tokens: Annotated[
-        int, typer.Option(min=0, help="Tokens of each text; 0: texts of real lengths.")
-    ] = 0
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32
-    limit: Annotated[int, typer.Option(min=1, help="Texts.")] = 872
-    per_request: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 1
-    servers: Annotated[
-        int, typer.Option(min=1, help="Processes that share the processors, as a third way.")
-    ] = 1
+    texts: Path | None = option(None, "One text per line; by default some of real lengths.")
+    tokens: int = option(0, "Tokens of each text; 0: texts of real lengths.", min=0)
+    concurrency: int = option(32, "Requests in flight.", min=1)
+    limit: int = option(872, "Texts.", min=1)
+    per_request: int = option(1, "Texts of a request.", min=1)
+    servers: int = option(1, "Processes that share the processors, as a third way.", min=1)
 
 
 def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
@@ -161,12 +142,12 @@ BATCHING = Measure(
     BatchingOptions,
     ways,
     by_columns(
-        Column("rows/s", rate("rows")),
-        Column("over bare", rate("rows"), TIMES, over=BARE),
-        Column("rows a batch", number("rows_a_batch")),
-        Column("padding", number("padding", 100), PERCENT),
-        Column("p50 wait", number("p50_wait_s", 1e3), "ms"),
-        Column("p99 wait", number("p99_wait_s", 1e3), "ms"),
+        Column("rows/s", "rows/seconds"),
+        Column("over bare", "rows/seconds", over=BARE),
+        Column("rows a batch", "rows_a_batch"),
+        Column("padding", "padding", "%"),
+        Column("p50 wait", "p50_wait_s", "ms"),
+        Column("p99 wait", "p99_wait_s", "ms"),
     ),
 )
 

@@ -23,17 +23,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import grpc
 import numpy as np
-import typer
 from attendant.v1 import text_pb2, text_pb2_grpc
 
 from loadtests.load.lengths import mixed
 from loadtests.load.server import Server, serving
 from loadtests.measure.batching import BARE, SEED, TextOptions, bare_way, read_samples, rows_of
-from loadtests.measure.records import TIMES, Column, Measure, Turn, Way, by_columns, number, rate
+from loadtests.measure.records import Column, Measure, Turn, Way, by_columns, option
 
 EMBED = (sys.executable, "-m", "commands", "embed")
 RATE = re.compile(r"([\d,]+) lines were answered, ([\d,]+)/s")
@@ -49,14 +48,12 @@ CALLS, JOB = "calls alone", "job alone"
 class BulkOptions(TextOptions):
     """The job, and the calls."""
 
-    texts: Annotated[
-        Path | None, typer.Option(help="One text per line; by default some of real lengths.")
-    ] = None
-    limit: Annotated[int, typer.Option(min=2_048, help="Lines of a job.")] = 20_480
-    calls_per_s: Annotated[float, typer.Option(min=0.1, help="Calls of one text.")] = 2.0
-    seconds: Annotated[float, typer.Option(min=5, help="Of each turn with calls.")] = 30.0
-    in_flight: Annotated[int, typer.Option(min=1, help="Requests of the job in flight.")] = 4
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 3
+    texts: Path | None = option(None, "One text per line; by default some of real lengths.")
+    limit: int = option(20_480, "Lines of a job.", min=2_048)
+    calls_per_s: float = option(2.0, "Calls of one text.", min=0.1)
+    seconds: float = option(30.0, "Of each turn with calls.", min=5)
+    in_flight: int = option(4, "Requests of the job in flight.", min=1)
+    rounds: int = option(3, "Rounds that count.", min=1)
 
 
 def ways(options: BulkOptions, stack: ExitStack) -> dict[str, Way]:
@@ -223,12 +220,12 @@ BULK = Measure(
     BulkOptions,
     ways,
     by_columns(
-        Column("lines/s", rate("lines")),
-        Column("over bare", rate("lines"), TIMES, BARE),
-        Column("lines/s beside calls", rate("beside")),
-        Column("over the job alone", rate("beside"), TIMES, JOB),
-        Column("p50 of calls", number("p50_s", 1e3), "ms"),
-        Column("p99 of calls", number("p99_s", 1e3), "ms"),
-        Column("p99 over calls alone", number("p99_s"), TIMES, CALLS),
+        Column("lines/s", "lines/seconds"),
+        Column("over bare", "lines/seconds", over=BARE),
+        Column("lines/s beside calls", "beside/seconds"),
+        Column("over the job alone", "beside/seconds", over=JOB),
+        Column("p50 of calls", "p50_s", "ms"),
+        Column("p99 of calls", "p99_s", "ms"),
+        Column("p99 over calls alone", "p99_s", over=CALLS),
     ),
 )

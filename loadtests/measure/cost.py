@@ -20,10 +20,10 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -36,7 +36,6 @@ from loadtests.measure.calls import PROTOCOLS, SUMS, Protocol, turn_of
 from loadtests.measure.records import (
     CASE,
     FIRST,
-    TIMES,
     Column,
     Figure,
     Measure,
@@ -45,8 +44,7 @@ from loadtests.measure.records import (
     Way,
     by_columns,
     counted,
-    number,
-    rate,
+    option,
 )
 from loadtests.measure.staged_server import STAGES
 
@@ -59,16 +57,12 @@ MODEL_OF = {SUMS: SUMS, "embed": "minilm", "generate": "gpt"}
 class CostOptions(TextOptions):
     """What is asked, and how much at once."""
 
-    what: Annotated[str, typer.Option(help=f"{', '.join(PROTOCOLS)}.")] = "embed"
-    model: Annotated[str, typer.Option(help="By default minilm or gpt, as is asked.")] = ""
-    texts: Annotated[list[int], typer.Option(min=1, help="Texts of a request to embed.")] = field(
-        default_factory=lambda: [1]
-    )
-    concurrency: Annotated[list[int], typer.Option(min=1, help="Requests in flight.")] = field(
-        default_factory=lambda: [32]
-    )
-    limit: Annotated[int, typer.Option(min=32, help="Texts of one turn.")] = 640
-    stages: Annotated[bool, typer.Option("--stages", help="Embedding by stage as well.")] = False
+    what: str = option("embed", f"{', '.join(PROTOCOLS)}.")
+    model: str = option("", "By default minilm or gpt, as is asked.")
+    texts: list[int] = option([1], "Texts of a request to embed.", min=1)
+    concurrency: list[int] = option([32], "Requests in flight.", min=1)
+    limit: int = option(640, "Texts of one turn.", min=32)
+    stages: bool = option(False, "Embedding by stage as well.", flag="--stages")
 
 
 def ways(options: CostOptions, stack: ExitStack) -> dict[str, Way]:
@@ -150,17 +144,17 @@ def both_us(turn: Turn) -> float:
 
 
 BY_PROTOCOL = by_columns(
-    Column("server", number("server_us"), "us"),
-    Column("client", number("client_us"), "us"),
-    Column("requests/s", rate("requests")),
-    Column("tokens/s", rate("tokens")),
-    Column("p50", number("latency_p50_s", 1e3), "ms"),
-    Column("p99", number("latency_p99_s", 1e3), "ms"),
-    Column("between tokens, p50", number("gap_p50_s", 1e3), "ms"),
-    Column("between tokens, p99", number("gap_p99_s", 1e3), "ms"),
-    Column("rate over the first protocol's", rate("requests"), TIMES, FIRST),
-    Column("rate over the bare session's", rate("requests"), TIMES, BARE),
-    Column("bare time over server and client", lambda turn: 1 / both_us(turn), TIMES, BARE),
+    Column("server", "server_us", "us"),
+    Column("client", "client_us", "us"),
+    Column("requests/s", "requests/seconds"),
+    Column("tokens/s", "tokens/seconds"),
+    Column("p50", "latency_p50_s", "ms"),
+    Column("p99", "latency_p99_s", "ms"),
+    Column("between tokens, p50", "gap_p50_s", "ms"),
+    Column("between tokens, p99", "gap_p99_s", "ms"),
+    Column("rate over the first protocol's", "requests/seconds", over=FIRST),
+    Column("rate over the bare session's", "requests/seconds", over=BARE),
+    Column("bare time over server and client", lambda turn: 1 / both_us(turn), over=BARE),
 )
 
 

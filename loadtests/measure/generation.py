@@ -12,26 +12,23 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import typer
 
 from loadtests.load.engine import Prompt, random_prompts, run_all, run_one, serving, vocab_size_of
 from loadtests.measure.records import (
     CASE,
-    PERCENT,
-    TIMES,
     Column,
     Measure,
     Options,
     Turn,
     Way,
     by_columns,
-    number,
+    option,
 )
 from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.engine import GenerationEngine
@@ -54,10 +51,8 @@ Entered = TypeVar("Entered")
 class GenerativeOptions(Options):
     """A generative model of a repository."""
 
-    repository: Annotated[Path, typer.Option(help="Where the exported models are.")] = Path(
-        "model_repository"
-    )
-    model: Annotated[str, typer.Option(help="A generative model of the repository.")] = "gpt"
+    repository: Path = option(Path("model_repository"), "Where the exported models are.")
+    model: str = option("gpt", "A generative model of the repository.")
 
 
 class Loop:
@@ -85,9 +80,9 @@ class Loop:
 class OverheadOptions(GenerativeOptions):
     """The rows of a step."""
 
-    rows: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 32
-    tokens: Annotated[int, typer.Option(min=4, help="Tokens of each.")] = 64
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 3
+    rows: int = option(32, "Sequences at once.", min=1)
+    tokens: int = option(64, "Tokens of each.", min=4)
+    rounds: int = option(3, "Rounds that count.", min=1)
 
 
 def overhead_ways(options: OverheadOptions, stack: ExitStack) -> dict[str, Way]:
@@ -144,16 +139,16 @@ OVERHEAD = Measure(
     OverheadOptions,
     overhead_ways,
     by_columns(
-        Column("a step", number("step_s", 1e3), "ms"),
-        Column("ONNX Runtime's call", number("run_s", 1e3), "ms"),
+        Column("a step", "step_s", "ms"),
+        Column("ONNX Runtime's call", "run_s", "ms"),
         Column(
             "outside",
-            number("outside", 100),
-            PERCENT,
+            "outside",
+            "%",
             goals=dict.fromkeys(SAMPLING, 3.0),
             at_most=True,
         ),
-        Column("outside, p90 of steps", number("outside_p90", 100), PERCENT),
+        Column("outside, p90 of steps", "outside_p90", "%"),
     ),
 )
 
@@ -162,9 +157,9 @@ OVERHEAD = Measure(
 class LatencyOptions(GenerativeOptions):
     """The load."""
 
-    load: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of capacity.")] = 0.7
-    count: Annotated[int, typer.Option(min=8, help="Requests.")] = 96
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 1
+    load: float = option(0.7, "Share of capacity.", min=0.01, max=1.0)
+    count: int = option(96, "Requests.", min=8)
+    rounds: int = option(1, "Rounds that count.", min=1)
 
 
 def latency_ways(options: LatencyOptions, stack: ExitStack) -> dict[str, Way]:
@@ -195,11 +190,11 @@ LATENCY = Measure(
     LatencyOptions,
     latency_ways,
     by_columns(
-        Column("capacity", number("capacity"), "requests/s"),
-        Column("first token, p50", number("first_p50_s", 1e3), "ms"),
-        Column("first token, p99", number("first_p99_s", 1e3), "ms"),
-        Column("between tokens, p50", number("between_p50_s", 1e3), "ms"),
-        Column("between tokens, p99", number("between_p99_s", 1e3), "ms"),
+        Column("capacity", "capacity", "requests/s"),
+        Column("first token, p50", "first_p50_s", "ms"),
+        Column("first token, p99", "first_p99_s", "ms"),
+        Column("between tokens, p50", "between_p50_s", "ms"),
+        Column("between tokens, p99", "between_p99_s", "ms"),
     ),
 )
 
@@ -211,14 +206,12 @@ class ArrivalOptions(GenerativeOptions):
     Outputs of 8 to 200 tokens, as many short as long ones by logarithm; prompts of 16 to 128.
     """
 
-    rate: Annotated[list[float], typer.Option(help="Requests per second.")] = field(
-        default_factory=lambda: [1.0, 2.0, 4.0]
-    )
-    seconds: Annotated[float, typer.Option(min=1, help="Of arrivals at each rate.")] = 15.0
-    group: Annotated[int, typer.Option(min=1, help="Requests of a static group.")] = MAX_ROWS
-    wait_ms: Annotated[float, typer.Option(min=0, help="For a static group to fill.")] = 100.0
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 1
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before them.")] = 0
+    rate: list[float] = option([1.0, 2.0, 4.0], "Requests per second.")
+    seconds: float = option(15.0, "Of arrivals at each rate.", min=1)
+    group: int = option(MAX_ROWS, "Requests of a static group.", min=1)
+    wait_ms: float = option(100.0, "For a static group to fill.", min=0)
+    rounds: int = option(1, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
 
 
 def arrival_ways(options: ArrivalOptions, stack: ExitStack) -> dict[str, Way]:
@@ -263,9 +256,9 @@ ARRIVALS = Measure(
     ArrivalOptions,
     arrival_ways,
     by_columns(
-        Column("p50 per token", number("p50_s", 1e3), "ms"),
-        Column("p95 per token", number("p95_s", 1e3), "ms"),
-        Column("speed at p95 over static", lambda turn: 1 / turn["p95_s"], TIMES, STATIC),
+        Column("p50 per token", "p50_s", "ms"),
+        Column("p95 per token", "p95_s", "ms"),
+        Column("speed at p95 over static", lambda turn: 1 / turn["p95_s"], over=STATIC),
     ),
 )
 

@@ -10,17 +10,15 @@ before. Drafts are off. Compiling is a way of its own.
 import asyncio
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from loadtests.measure.records import (
     CASE,
-    TIMES,
     Column,
     Measure,
     Options,
@@ -28,10 +26,9 @@ from loadtests.measure.records import (
     Way,
     by_columns,
     counted,
-    number,
-    rate,
+    option,
 )
-from loadtests.measure.steps import Rows, open_decoder
+from loadtests.measure.steps import open_decoder
 from service.contract.manifest import Manifest
 from service.contract.queue_policies import QueuePolicy
 from service.generation.choosing.params import SamplingParams
@@ -66,14 +63,14 @@ SCHEMA: dict[str, Any] = {
 class GrammarOptions(Options):
     """A model, and the outputs of its rows."""
 
-    folder: Annotated[Path, typer.Option(help="A version's folder of a generative model.")] = Path(
-        "model_repository/gpt/1"
+    folder: Path = option(
+        Path("model_repository/gpt/1"), "A version's folder of a generative model."
     )
-    rows: Rows = field(default_factory=lambda: [1, 8, 32])
-    tokens: Annotated[int, typer.Option(min=2, help="Tokens of each output.")] = 64
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest.")] = 1.0
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 10
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before them.")] = 2
+    rows: list[int] = option([1, 8, 32], "Rows per step.", min=1)
+    tokens: int = option(64, "Tokens of each output.", min=2)
+    temperature: float = option(1.0, "0 takes the likeliest.", min=0.0)
+    rounds: int = option(10, "Rounds that count.", min=1)
+    warm_up: int = option(2, "Rounds before them.", min=0)
 
 
 class Bench:
@@ -171,9 +168,11 @@ GRAMMARS = Measure(
     GrammarOptions,
     ways,
     by_columns(
-        Column("compiled in", number("compile_s", 1e3), "ms"),
+        Column("compiled in", "compile_s", "ms"),
         Column("a step", lambda turn: 1e3 * turn["seconds"] / turn["steps"], "ms"),
-        Column("tokens/s", rate("tokens")),
-        Column("speed over free", rate("tokens"), TIMES, FREE, {f"32 rows{CASE}schema": 0.95}),
+        Column("tokens/s", "tokens/seconds"),
+        Column(
+            "speed over free", "tokens/seconds", over=FREE, goals={f"32 rows{CASE}schema": 0.95}
+        ),
     ),
 )

@@ -49,8 +49,10 @@ def command_of(measure: Measure) -> Callable[..., None]:
         result = run(measure, measure.options(**values))
         console.print(f"result: {write(result, output)}")
 
-    hints = get_type_hints(measure.options, include_extras=True) | {"output": Output}
-    defaults = {each.name: _default(each) for each in fields(measure.options)} | {"output": OUTPUT}
+    hints = get_type_hints(measure.options)
+    hints = {each.name: _flag(hints[each.name], each) for each in fields(measure.options)}
+    defaults = {each.name: _default(each) for each in fields(measure.options)}
+    hints, defaults = hints | {"output": Output}, defaults | {"output": OUTPUT}
     parameters = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[name]
@@ -58,15 +60,19 @@ def command_of(measure: Measure) -> Callable[..., None]:
         for name, value in defaults.items()
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {name: hints[name] for name in defaults}
+    command.__annotations__ = hints
     return command
 
 
+def _flag(kind: Any, option: Field[Any]) -> Any:
+    """The type of an option, as Typer reads it."""
+    says = dict(option.metadata)
+    flags = [says.pop("flag")] if "flag" in says else []
+    return Annotated[kind, typer.Option(*flags, **says)]
+
+
 def _default(option: Field[Any]) -> Any:
-    if option.default_factory is not MISSING:
-        return option.default_factory()
-    assert option.default is not MISSING, f"{option.name} has a default, as all options do"
-    return option.default
+    return option.default_factory() if option.default_factory is not MISSING else option.default
 
 
 def run(measure: Measure, options: Options, *, shows_progress: bool = True) -> Result:

@@ -15,12 +15,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from loadtests.load.lengths import mixed
 from loadtests.load.server import Server, start_server
@@ -35,7 +33,7 @@ from loadtests.measure.records import (
     Way,
     by_columns,
     counted,
-    number,
+    option,
 )
 
 RUN_S = 0.4
@@ -60,17 +58,13 @@ main()
 class InstructionOptions(Options):
     """Trees, and what they are asked."""
 
-    model: Annotated[str, typer.Option(help="An embedder of one output.")] = "minilm"
-    repository: Annotated[Path, typer.Option(help="Where it is.")] = Path("model_repository")
-    tree: Annotated[list[Path], typer.Option(help="A checkout to count; may be repeated.")] = field(
-        default_factory=lambda: [Path()]
-    )
-    texts: Annotated[list[int], typer.Option(min=1, help="Texts of a request.")] = field(
-        default_factory=lambda: [1]
-    )
-    requests: Annotated[int, typer.Option(min=32, help="Requests that are counted.")] = 320
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 1
+    model: str = option("minilm", "An embedder of one output.")
+    repository: Path = option(Path("model_repository"), "Where it is.")
+    tree: list[Path] = option([Path()], "A checkout to count; may be repeated.")
+    texts: list[int] = option([1], "Texts of a request.", min=1)
+    requests: int = option(320, "Requests that are counted.", min=32)
+    concurrency: int = option(32, "Requests in flight.", min=1)
+    rounds: int = option(1, "Rounds that count.", min=1)
 
 
 def ways(options: InstructionOptions, stack: ExitStack) -> dict[str, Way]:
@@ -116,7 +110,7 @@ INSTRUCTIONS = Measure(
     "A request by stage",
     InstructionOptions,
     ways,
-    by_columns(Column("a request", number("thousands"), "thousands of instructions")),
+    by_columns(Column("a request", "thousands", "thousands of instructions")),
 )
 
 

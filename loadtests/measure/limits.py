@@ -13,15 +13,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
 
 import numpy as np
 import onnx
-import typer
 from onnx import TensorProto, helper, numpy_helper
 
 from loadtests.load.turns import spread
@@ -35,11 +33,10 @@ from loadtests.measure.records import (
     Turn,
     Way,
     counted,
+    option,
 )
 from loadtests.measure.steps import (
     DEFAULT_GRAPH,
-    Graphs,
-    Rows,
     name_of,
     open_decoder,
     share_memory,
@@ -73,13 +70,11 @@ class Cost:
 class LimitOptions(Options):
     """Graphs, and the steps that are timed."""
 
-    graphs: Graphs = field(default_factory=lambda: [DEFAULT_GRAPH])
-    rows: Rows = field(default_factory=lambda: [1, 8, 32])
-    context: Annotated[int, typer.Option(min=1, help="Tokens in the cache.")] = CONTEXT
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 9
-    threads: Annotated[int, typer.Option(min=1, help="Of reading and multiplying.")] = (
-        available_cpus()
-    )
+    graphs: list[Path] = option([DEFAULT_GRAPH], "ONNX file of a decoder.", flag="--graph")
+    rows: list[int] = option([1, 8, 32], "Rows per step.", min=1)
+    context: int = option(CONTEXT, "Tokens in the cache.", min=1)
+    rounds: int = option(9, "Rounds that count.", min=1)
+    threads: int = option(available_cpus(), "Of reading and multiplying.", min=1)
 
 
 def ways(options: LimitOptions, _: ExitStack) -> dict[str, Way]:

@@ -18,16 +18,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import grpc
 import numpy as np
-import typer
 from tritonclient.grpc import service_pb2
 
 from loadtests.load.graphs import write_identity
 from loadtests.load.server import serving
-from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, number
+from loadtests.measure.records import (
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    option,
+)
 
 IDENTITY = "identity"
 SERVICE = "/inference.GRPCInferenceService/"
@@ -42,11 +49,11 @@ BARE = (sys.executable, "-c", "from loadtests.measure.neighbours import serve_ba
 class NeighbourOptions(Options):
     """The large requests."""
 
-    clients: Annotated[int, typer.Option(min=1, help="With large requests.")] = 8
-    megabytes: Annotated[int, typer.Option(min=1, help="Of a large request.")] = 40
-    seconds: Annotated[float, typer.Option(min=1, help="Of measuring, in each turn.")] = 5.0
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 2
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before them.")] = 0
+    clients: int = option(8, "With large requests.", min=1)
+    megabytes: int = option(40, "Of a large request.", min=1)
+    seconds: float = option(5.0, "Of measuring, in each turn.", min=1)
+    rounds: int = option(2, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
 
 
 def ways(options: NeighbourOptions, stack: ExitStack) -> dict[str, Way]:
@@ -82,7 +89,7 @@ NEIGHBOURS = Measure(
     ways,
     by_columns(
         *(
-            Column(name, number(name), "ms")
+            Column(name, name, "ms")
             for call in ("ModelInfer", "ServerLive")
             for name in (f"{call}, p50", f"{call}, p99")
         )

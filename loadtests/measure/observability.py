@@ -18,10 +18,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
 
 from loadtests.load.graphs import write_sums
 from loadtests.load.server import SERVE, start_server
@@ -36,8 +34,7 @@ from loadtests.measure.records import (
     Rounds,
     Way,
     by_columns,
-    number,
-    rate,
+    option,
 )
 
 BASE = "metrics (default)"
@@ -63,9 +60,9 @@ COMMANDS: dict[str, Sequence[str]] = {
 class ObservabilityOptions(Options):
     """The load."""
 
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32
-    requests: Annotated[int, typer.Option(min=1, help="Requests of one turn.")] = 320
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 60
+    concurrency: int = option(32, "Requests in flight.", min=1)
+    requests: int = option(320, "Requests of one turn.", min=1)
+    rounds: int = option(60, "Rounds that count.", min=1)
 
 
 def ways(options: ObservabilityOptions, stack: ExitStack) -> dict[str, Way]:
@@ -83,10 +80,10 @@ def ways(options: ObservabilityOptions, stack: ExitStack) -> dict[str, Way]:
 
 
 BY_ROUND = by_columns(
-    Column("requests/s", rate("requests")),
-    Column("rate over the default", rate("requests"), TIMES, BASE),
-    Column("a request", number("server_us"), "us"),
-    Column("time over the default", number("server_us"), TIMES, BASE),
+    Column("requests/s", "requests/seconds"),
+    Column("rate over the default", "requests/seconds", over=BASE),
+    Column("a request", "server_us", "us"),
+    Column("time over the default", "server_us", over=BASE),
 )
 
 

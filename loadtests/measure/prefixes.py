@@ -12,23 +12,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
 
 from loadtests.load.engine import Prompt, run_one, serving, vocab_size_of
 from loadtests.measure.generation import Loop
 from loadtests.measure.records import (
-    PERCENT,
-    TIMES,
     Column,
     Measure,
     Options,
     Turn,
     Way,
     by_columns,
-    number,
+    option,
 )
 from service.generation.cache.kv_cache import MIN_REACH
 from service.generation.cache.prefix_store import PIECE_TOKENS
@@ -45,12 +41,10 @@ COMPUTED, STORED, IN_ITS_SLOT = "computed", "from the store", "still in its slot
 class PrefixOptions(Options):
     """A decoder, and the system prompt."""
 
-    shared: Annotated[int, typer.Option(min=PIECE_TOKENS, help="Tokens of a system prompt.")] = (
-        1_000
-    )
-    layers: Annotated[int, typer.Option(min=1, help="Layers of the decoder.")] = 6
-    width: Annotated[int, typer.Option(min=HEAD_SIZE, help="Its hidden size.")] = 512
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 7
+    shared: int = option(1_000, "Tokens of a system prompt.", min=PIECE_TOKENS)
+    layers: int = option(6, "Layers of the decoder.", min=1)
+    width: int = option(512, "Its hidden size.", min=HEAD_SIZE)
+    rounds: int = option(7, "Rounds that count.", min=1)
 
     def decoder(self, stack: ExitStack) -> Path:
         """A repository with the decoder; gone with the stack."""
@@ -101,8 +95,8 @@ PREFIXES = Measure(
     PrefixOptions,
     prefix_ways,
     by_columns(
-        Column("first token", number("seconds", 1e3), "ms"),
-        Column("time over computing it", number("seconds"), TIMES, COMPUTED),
+        Column("first token", "seconds", "ms"),
+        Column("time over computing it", "seconds", over=COMPUTED),
     ),
 )
 
@@ -111,13 +105,13 @@ PREFIXES = Measure(
 class HitRateOptions(PrefixOptions):
     """The mix of requests."""
 
-    prompts: Annotated[int, typer.Option(min=2, help="System prompts.")] = 50
-    requests: Annotated[int, typer.Option(min=1, help="Requests of the mix.")] = 300
-    exponent: Annotated[float, typer.Option(min=0, help="Of Zipf's law.")] = 1.0
-    layers: Annotated[int, typer.Option(min=1, help="Layers of the decoder.")] = 1
-    width: Annotated[int, typer.Option(min=HEAD_SIZE, help="Its hidden size.")] = HEAD_SIZE
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 1
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before them.")] = 0
+    prompts: int = option(50, "System prompts.", min=2)
+    requests: int = option(300, "Requests of the mix.", min=1)
+    exponent: float = option(1.0, "Of Zipf's law.", min=0)
+    layers: int = option(1, "Layers of the decoder.", min=1)
+    width: int = option(HEAD_SIZE, "Its hidden size.", min=HEAD_SIZE)
+    rounds: int = option(1, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
 
 
 def hit_rate_ways(options: HitRateOptions, stack: ExitStack) -> dict[str, Way]:
@@ -156,8 +150,8 @@ HIT_RATE = Measure(
     HitRateOptions,
     hit_rate_ways,
     by_columns(
-        Column("prompt tokens found", number("found", 100), PERCENT),
-        Column("of them stored", number("stored", 100), PERCENT),
+        Column("prompt tokens found", "found", "%"),
+        Column("of them stored", "stored", "%"),
     ),
 )
 

@@ -8,9 +8,7 @@ A way's name may begin with its case, "32 rows: schema"; ratios are over a way o
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias
-
-import typer
+from typing import Any, TypeAlias, TypeVar, cast
 
 from loadtests.load.turns import Spread, spread
 
@@ -19,16 +17,29 @@ Way: TypeAlias = Callable[[], Turn]
 Rounds: TypeAlias = Mapping[str, Sequence[Turn]]  # the turns that count, by way
 CASE = ": "  # between a case and its way
 FIRST = "the first way"  # of a case, as what others are compared with
-TIMES, PERCENT = "times", "%"
+TIMES = "times"
 EXACT = ("cosine", "correlation")  # units of four digits
+Value = TypeVar("Value")
+
+
+def option(default: Value, text: str, **says: Any) -> Value:
+    """A field of options: its flag has this help, and bounds as Typer has them.
+
+    `flag` names it where the field does not.
+    """
+    metadata = {"help": text, **says}
+    if isinstance(default, list):
+        made: Any = field(default_factory=default.copy, metadata=metadata)
+        return cast(Value, made)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What every measure can be told; each adds its own fields."""
 
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 5
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before them.")] = 1
+    rounds: int = option(5, "Rounds that count.", min=1)
+    warm_up: int = option(1, "Rounds before them.", min=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +88,26 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure that every way has whose turns have the numbers for it."""
+    """A figure that every way has whose turns have the numbers for it.
+
+    `of` is a number of a turn, or one over another: "rows/seconds". Where the unit is
+    ms the number is seconds, and where it is % a share.
+    """
 
     name: str
-    of: Callable[[Turn], float]
+    of: str | Callable[[Turn], float]
     unit: str = ""
     over: str = ""  # the way, of the same case, that a round's figure is divided by
     goals: Mapping[str, float] = field(default_factory=dict)  # by way
     at_most: bool = False  # a goal is a bound from above
+
+    def read(self, turn: Turn) -> float:
+        """The number of one turn, or `KeyError`."""
+        if not isinstance(self.of, str):
+            return self.of(turn)
+        name, _, divisor = self.of.partition("/")
+        scale = {"%": 100.0, "ms": 1e3}.get(self.unit, 1.0)
+        return scale * turn[name] / (turn[divisor] if divisor else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +134,7 @@ def by_columns(*columns: Column) -> Callable[[Rounds], list[Figure]]:
                 way,
                 column.name,
                 values,
-                column.unit,
+                TIMES if column.over else column.unit,
                 goal=column.goals.get(way),
                 at_most=column.at_most,
             )
@@ -132,9 +155,9 @@ def spread_of(rounds: Rounds, way: str, column: Column) -> Spread | None:
     if column.over and (base == way or base not in rounds):
         return None
     try:
-        values = [column.of(turn) for turn in rounds[way]]
+        values = [column.read(turn) for turn in rounds[way]]
         if column.over:
-            pairs = zip(values, map(column.of, rounds[base]), strict=True)
+            pairs = zip(values, map(column.read, rounds[base]), strict=True)
             values = [own / other for own, other in pairs]
     except KeyError:
         return None
@@ -152,23 +175,13 @@ def case_of(way: str) -> str:
     return case + mark
 
 
-def number(name: str, factor: float = 1.0) -> Callable[[Turn], float]:
-    """A number of a turn."""
-    return lambda turn: turn[name] * factor
-
-
-def rate(name: str) -> Callable[[Turn], float]:
-    """A number of a turn per second."""
-    return lambda turn: turn[name] / turn["seconds"]
-
-
 def rounded(value: float, unit: str) -> float:
     """Two digits behind the point of ratios, four of cosines, three in all of others."""
     if unit == TIMES:
         return round(value, 2 if abs(value) >= 0.1 else 3)
     if unit in EXACT:
         return round(value, 4)
-    if unit == PERCENT:
+    if unit == "%":
         return round(value, 1)
     return float(f"{value:.3g}")
 

@@ -10,21 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from loadtests.load.lengths import mixed_sizes
 from loadtests.measure.records import (
     CASE,
-    PERCENT,
     Column,
     Measure,
     Options,
     Turn,
     Way,
     by_columns,
-    number,
+    option,
 )
 from service.batching.limits import BatchLimits
 from service.batching.queue import BatchQueue
@@ -143,12 +139,10 @@ def limits_of(cost: CostCurve) -> BatchLimits:
 class ReplayOptions(Options):
     """The load."""
 
-    limit: Annotated[int, typer.Option(min=1, help="Texts.")] = 4_000
-    clients: Annotated[list[int], typer.Option(min=1, help="Clients that wait.")] = field(
-        default_factory=lambda: [8, 32]
-    )
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 1
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before them.")] = 0
+    limit: int = option(4_000, "Texts.", min=1)
+    clients: list[int] = option([8, 32], "Clients that wait.", min=1)
+    rounds: int = option(1, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
 
 
 def ways(options: ReplayOptions, _: ExitStack) -> dict[str, Way]:
@@ -189,11 +183,11 @@ REPLAY = Measure(
     ReplayOptions,
     ways,
     by_columns(
-        Column("rows a run", number("rows")),
-        Column("padding", number("padding", 100), PERCENT),
-        Column("padding of what is computed", number("computed_padding", 100), PERCENT),
-        Column("p50 wait", number("p50_s", 1e3), "ms"),
-        Column("p99 wait", number("p99_s", 1e3), "ms"),
-        Column("useful of all time", number("efficiency", 100), PERCENT),
+        Column("rows a run", "rows"),
+        Column("padding", "padding", "%"),
+        Column("padding of what is computed", "computed_padding", "%"),
+        Column("p50 wait", "p50_s", "ms"),
+        Column("p99 wait", "p99_s", "ms"),
+        Column("useful of all time", "efficiency", "%"),
     ),
 )

@@ -13,12 +13,9 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from loadtests.load.server import serving
 from loadtests.load.turns import spread
@@ -31,7 +28,7 @@ from loadtests.measure.records import (
     Turn,
     Way,
     by_columns,
-    number,
+    option,
 )
 from service.contract.files import find_models, find_versions
 
@@ -44,12 +41,8 @@ BARE, READY = "ready without models", "ready with all models"
 class StartupOptions(Options):
     """The models, and how they are served."""
 
-    repository: Annotated[Path, typer.Option(help="Where the models are.")] = Path(
-        "model_repository"
-    )
-    flag: Annotated[
-        list[str], typer.Option(help="Flag for the servers, e.g. --flag=--precision=fp32.")
-    ] = field(default_factory=list)
+    repository: Path = option(Path("model_repository"), "Where the models are.")
+    flag: list[str] = option([], "Flag for the servers, e.g. --flag=--precision=fp32.")
 
 
 def ways(options: StartupOptions, _: ExitStack) -> dict[str, Way]:
@@ -89,11 +82,9 @@ def _graphs_mib(model: Path) -> float:
 
 
 BY_START = by_columns(
-    Column(
-        "from the start of the process", number("seconds"), "s", goals={READY: 2.0}, at_most=True
-    ),
-    Column("resident", number("mib"), "MiB"),
-    Column("graphs, on disk", number("files_mib"), "MiB"),
+    Column("from the start of the process", "seconds", "s", goals={READY: 2.0}, at_most=True),
+    Column("resident", "mib", "MiB"),
+    Column("graphs, on disk", "files_mib", "MiB"),
 )
 
 

@@ -10,18 +10,15 @@ long and in a slot by itself. Ratios are of speed, over the first graph, within 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
 
 from loadtests.measure.records import (
     CASE,
     FIRST,
-    TIMES,
     Column,
     Measure,
     Options,
@@ -29,8 +26,7 @@ from loadtests.measure.records import (
     Way,
     by_columns,
     counted,
-    number,
-    rate,
+    option,
 )
 from service.generation.decoders.decoder import PREFILL_SUFFIX, OnnxDecoder
 from service.generation.decoders.opening import SPIN_US, open_beside
@@ -39,24 +35,18 @@ from service.runtime.session import OnnxSession, SessionOptions
 
 Run = Callable[[OnnxDecoder], object]
 DEFAULT_GRAPH = Path("model_repository/gpt/1/model.onnx")
-Graphs = Annotated[list[Path], typer.Option("--graph", help="ONNX file of a decoder.")]
-Rows = Annotated[list[int], typer.Option(min=1, help="Rows per step.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions(Options):
     """Graphs, and what they are given."""
 
-    graphs: Graphs = field(default_factory=lambda: [DEFAULT_GRAPH])
-    rows: Rows = field(default_factory=lambda: [1, 8, 32])
-    context: Annotated[list[int], typer.Option(min=1, help="Tokens in the cache.")] = field(
-        default_factory=lambda: [64]
-    )
-    tokens: Annotated[list[int], typer.Option(min=2, help="Tokens of a prompt.")] = field(
-        default_factory=lambda: [64]
-    )
-    room: Annotated[int, typer.Option(min=2, help="Tokens that a slot has room for.")] = 1_024
-    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before those that count.")] = 2
+    graphs: list[Path] = option([DEFAULT_GRAPH], "ONNX file of a decoder.", flag="--graph")
+    rows: list[int] = option([1, 8, 32], "Rows per step.", min=1)
+    context: list[int] = option([64], "Tokens in the cache.", min=1)
+    tokens: list[int] = option([64], "Tokens of a prompt.", min=2)
+    room: int = option(1_024, "Tokens that a slot has room for.", min=2)
+    warm_up: int = option(2, "Rounds before those that count.", min=0)
 
 
 def ways(options: StepOptions, _: ExitStack) -> dict[str, Way]:
@@ -145,8 +135,8 @@ STEPS = Measure(
     StepOptions,
     ways,
     by_columns(
-        Column("a run", number("seconds", 1e3), "ms"),
-        Column("tokens/s", rate("tokens")),
-        Column("speed over the first", rate("tokens"), TIMES, FIRST),
+        Column("a run", "seconds", "ms"),
+        Column("tokens/s", "tokens/seconds"),
+        Column("speed over the first", "tokens/seconds", over=FIRST),
     ),
 )

@@ -120,10 +120,8 @@ def _codec_of(method: MethodDescriptor) -> Codec | None:
     """Both ways between messages and records, of a method that has records."""
     if (task_method := METHODS.get(method.name)) is None:
         return None
-    response = GetMessageClass(method.output_type)
-    record = task_method.answer
-    write = writer(response, record) if record else lambda fields: response(**fields)
-    return Codec(reader(GetMessageClass(method.input_type), task_method.call), write)
+    read = reader(GetMessageClass(method.input_type), task_method.call)
+    return Codec(read, writer(GetMessageClass(method.output_type), task_method.answer))
 
 
 def _kind(method: MethodDescriptor) -> Kind:

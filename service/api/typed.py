@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
+from service.calls.answers import Answered, Timings
 from service.calls.record import Call, counted, instead
-from service.calls.texts import Timings as TimingRecord
 from service.contract.queue_policies import BACKGROUND
 from service.errors import NoChatTemplate, WrongTask, invalid_field
-from service.records import Timings
 from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
@@ -169,23 +168,13 @@ def wrong_task(model: TextModel | GenerativeModel | ImageModel, task: Task) -> W
     return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {task.verb}")
 
 
-def _answer(method: Method, model: TypedModel, reply: Any, ask: Ask) -> Any:
-    """The record of an answer, or its fields."""
-    timings = _timing_fields(reply.timings)
+def _answer(method: Method, model: TypedModel, reply: Any, ask: Ask) -> Answered:
+    """The record of an answer."""
+    timings = Timings(reply.timings.queue_s, reply.timings.compute_s, reply.timings.total_s)
     fields: dict[str, Any] = {"model": model.name, "version": str(model.version)}
     if isinstance(model, TextModel):
         fields["num_tokens"] = reply.num_tokens
-    if method.answer is None:
-        return {**fields, "timings": timings, **ask.answer(reply)}
-    return method.answer(**fields, timings=TimingRecord(**timings), **ask.answer(reply))
-
-
-def _timing_fields(timings: Timings) -> Fields:
-    return {
-        "queue_seconds": timings.queue_s,
-        "compute_seconds": timings.compute_s,
-        "total_seconds": timings.total_s,
-    }
+    return method.answer(timings=timings, **{**fields, **ask.answer(reply)})
 
 
 def _tokenized(text: TokenPieces, max_tokens: int) -> Fields:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
+import msgspec
+
+from service.calls.answers import Answered, AttentionMatrix, Row, Token
 from service.calls.record import Call, Texts, said
 from service.calls.texts import CUT
 
@@ -32,3 +35,33 @@ class Attend(Call, frozen=True):
     target: Annotated[str, said("What was written of it, of models that write.")] = ""
     layers: Annotated[Sequence[int], said("Layers from 0; none: all.")] = ()
     heads: Annotated[Sequence[int], said("Heads from 0; none: all.")] = ()
+
+
+class TextFeatures(msgspec.Struct, frozen=True):
+    """The features of one text: of its tokens, or one vector."""
+
+    vectors: Sequence[Row]
+    tokens: Sequence[Token]
+    num_tokens: int
+    is_truncated: bool
+
+
+class Features(Answered, frozen=True, kw_only=True):
+    """The features of all texts, in their order."""
+
+    num_tokens: int
+    results: Sequence[TextFeatures]
+
+    @property
+    def num_values(self) -> int:
+        """About how many numbers it has."""
+        return sum(len(row.values) for each in self.results for row in each.vectors)
+
+
+class Attention(Answered, frozen=True, kw_only=True):
+    """The tokens that look, those that are looked at, and the weights between them."""
+
+    num_tokens: int
+    queries: Sequence[Token]
+    keys: Sequence[Token]
+    matrices: Sequence[AttentionMatrix]

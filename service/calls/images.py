@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
+
+from service.calls.answers import Answered, AttentionMatrix, LabelScore
 from service.calls.record import U32, Call, said
 
 
@@ -20,3 +23,28 @@ class AttendImage(Call, frozen=True):
     image: Annotated[bytes, said("A file of an image.")] = b""
     layers: Annotated[Sequence[int], said("Layers from 0; none: all.")] = ()
     heads: Annotated[Sequence[int], said("Heads from 0; none: all.")] = ()
+
+
+class ImageClassification(msgspec.Struct, frozen=True):
+    """The labels of one image, best first, and its size in pixels."""
+
+    labels: Sequence[LabelScore]
+    width: int
+    height: int
+
+
+class ImageClassifications(Answered, frozen=True, kw_only=True):
+    """The labels of all images, in their order."""
+
+    results: Sequence[ImageClassification]
+
+
+class ImageAttention(Answered, frozen=True, kw_only=True):
+    """The weights between the patches of an image, row by row, and its labels."""
+
+    labels: Sequence[LabelScore]
+    patch_rows: int
+    patch_columns: int
+    matrices: Sequence[AttentionMatrix]
+    width: int
+    height: int

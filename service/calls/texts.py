@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
-import numpy as np
 
+from service.calls.answers import Answered, LabelScore, Row, Values, numbers_of
 from service.calls.record import U32, Call, Texts, said
 
 # A number of an enumeration that has no name stays one, for the task to refuse.
@@ -13,7 +13,6 @@ Kind: TypeAlias = Literal["", "dense", "sparse", "token_vectors"] | int
 Encoding: TypeAlias = Literal["", "float", "int8", "uint8", "binary", "ubinary"] | int
 ScoreFunction: TypeAlias = Literal["", "softmax", "sigmoid", "identity"] | int
 Measure: TypeAlias = Literal["", "cosine", "dot", "scaled_dot", "euclidean", "manhattan"] | int
-Values: TypeAlias = np.ndarray | tuple[()]  # float32 [D]
 CUT = "Cut texts that are longer than the model takes."
 LATER = "Run only while nothing else waits."
 _RAW = "Scores as the model gives them, or as probabilities; by default as the model says."
@@ -85,14 +84,6 @@ class Embed(Call, frozen=True):
     background: Annotated[bool, said(LATER)] = False
 
 
-class Timings(msgspec.Struct, frozen=True):
-    """Where a request spent its time, in seconds."""
-
-    queue_seconds: float = 0.0
-    compute_seconds: float = 0.0
-    total_seconds: float = 0.0
-
-
 class EncodedVector(msgspec.Struct, frozen=True):
     """A vector in whole numbers, or in bits."""
 
@@ -113,17 +104,6 @@ class SparseVector(msgspec.Struct, frozen=True):
         return numbers_of(self.weights)
 
 
-class TokenVector(msgspec.Struct, frozen=True):
-    """The vector of one token."""
-
-    values: Values
-
-    @property
-    def numbers(self) -> list[float]:
-        """The values."""
-        return numbers_of(self.values)
-
-
 class Embedding(msgspec.Struct, frozen=True):
     """The answers for one text: those of the kinds and encodings that were asked for."""
 
@@ -132,7 +112,7 @@ class Embedding(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     encoded: Sequence[EncodedVector] = ()
     sparse: SparseVector | None = None
-    token_vectors: Sequence[TokenVector] = ()
+    token_vectors: Sequence[Row] = ()
 
     @property
     def numbers(self) -> list[float]:
@@ -140,13 +120,10 @@ class Embedding(msgspec.Struct, frozen=True):
         return numbers_of(self.values)
 
 
-class Embeddings(msgspec.Struct, frozen=True):
+class Embeddings(Answered, frozen=True, kw_only=True):
     """The answers for all texts, in their order."""
 
-    model: str
-    version: str
     num_tokens: int
-    timings: Timings
     results: Sequence[Embedding]
 
     @property
@@ -164,7 +141,54 @@ def _num_values(result: Embedding) -> int:
     return count
 
 
-def numbers_of(values: Values) -> list[float]:
-    """The values of a row, as JSON has them."""
-    numbers: list[float] = np.asarray(values).tolist()
-    return numbers
+class Classification(msgspec.Struct, frozen=True):
+    """The labels of one text, best first."""
+
+    labels: Sequence[LabelScore]
+    num_tokens: int
+    is_truncated: bool
+
+
+class Classifications(Answered, frozen=True, kw_only=True):
+    """The labels of all texts, in their order."""
+
+    num_tokens: int
+    results: Sequence[Classification]
+
+
+class PairScore(msgspec.Struct, frozen=True):
+    """How well the texts of a pair match."""
+
+    score: float
+    num_tokens: int
+    is_truncated: bool
+
+
+class PairScores(Answered, frozen=True, kw_only=True):
+    """The scores of all pairs, in their order."""
+
+    num_tokens: int
+    results: Sequence[PairScore]
+
+
+class RankedDocument(msgspec.Struct, frozen=True):
+    """The place of a document in the request, and its relevance."""
+
+    index: int
+    score: float
+    num_tokens: int
+    is_truncated: bool
+
+
+class Ranking(Answered, frozen=True, kw_only=True):
+    """Documents, best first."""
+
+    num_tokens: int
+    results: Sequence[RankedDocument]
+
+
+class Similarities(Answered, frozen=True, kw_only=True):
+    """For each text a row with its similarity to each of the others."""
+
+    num_tokens: int
+    rows: Sequence[Row]

@@ -94,9 +94,5 @@ class Stream:
         self._heartbeat = loop.call_later(interval_s, self._ping)
 
     def _ping(self) -> None:
-        connection = self._request.connection
-        if self._is_over or connection.transport.is_closing():
-            return
-        if not connection.flow.write_paused:
-            connection.transport.write(b"%x\r\n%s\r\n" % (len(_PING), _PING))
-        self._beat()
+        if not self._is_over and self._request.send_aside(_PING):
+            self._beat()

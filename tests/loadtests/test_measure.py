@@ -5,10 +5,8 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, get_type_hints
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from loadtests.load.turns import Spread
@@ -24,8 +22,7 @@ from loadtests.measure.records import (
     Options,
     Way,
     by_columns,
-    number,
-    rate,
+    option,
 )
 from loadtests.measure.staged_server import COROUTINE_MAKERS, COROUTINES, FUNCTIONS, MAKERS
 
@@ -37,7 +34,7 @@ each_measure = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: 
 class FakeOptions(Options):
     """Seconds of a way."""
 
-    slow_s: Annotated[float, typer.Option(min=0.1, help="Of the slow way.")] = 2.0
+    slow_s: float = option(2.0, "Of the slow way.", min=0.1)
 
 
 closed: list[str] = []
@@ -58,8 +55,8 @@ FAKE = Measure(
     FakeOptions,
     fake_ways,
     by_columns(
-        Column("rows/s", rate("rows")),
-        Column("over fast", rate("rows"), TIMES, "fast", {"slow": 0.9}),
+        Column("rows/s", "rows/seconds"),
+        Column("over fast", "rows/seconds", over="fast", goals={"slow": 0.9}),
     ),
 )
 
@@ -111,7 +108,7 @@ def test_ratios_are_within_a_round_and_over_a_way_of_the_same_case() -> None:
         f"8 rows{CASE}b": [{"seconds": 5.0}, {"seconds": 10.0}],
     }
     for over in ("a", FIRST):
-        figures = by_columns(Column("time", number("seconds"), TIMES, over))(rounds)
+        figures = by_columns(Column("time", "seconds", over=over))(rounds)
         assert figures == [
             Figure(f"1 row{CASE}b", "time", 2.0, 2.0, 2.0, TIMES),
             Figure(f"8 rows{CASE}b", "time", 1.5, 1.0, 2.0, TIMES),
@@ -120,7 +117,7 @@ def test_ratios_are_within_a_round_and_over_a_way_of_the_same_case() -> None:
 
 def test_a_way_without_the_numbers_of_a_column_has_no_figure_in_it() -> None:
     rounds = {"a": [{"seconds": 1.0}], "b": [{"mib": 5.0}]}
-    figures = by_columns(Column("s", number("seconds")), Column("memory", number("mib"), "MiB"))
+    figures = by_columns(Column("s", "seconds"), Column("memory", "mib", "MiB"))
     assert [(each.row, each.column) for each in figures(rounds)] == [("a", "s"), ("b", "memory")]
 
 
@@ -159,10 +156,8 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
 @each_measure
 def test_every_measure_has_a_default_and_a_help_for_each_option(measure: Measure) -> None:
     options = measure.options()
-    hints = get_type_hints(measure.options, include_extras=True)
-    for option in fields(options):
-        (said,) = (each for each in hints[option.name].__metadata__ if hasattr(each, "help"))
-        assert said.help
+    for each in fields(options):
+        assert each.metadata["help"]
     assert options.rounds >= 1
 
 

@@ -7,8 +7,8 @@ texts is a pair and no batch.
 from typing import ClassVar, TypeAlias
 
 import msgspec
-from attendant.v1 import text_pb2
 
+from service.calls.texts import Classifications, Classify
 from service.http.request import Reply, Request
 from service.http.retrieval.scores import BASES, CLASSIFY
 from service.http.routes import Route
@@ -50,16 +50,16 @@ async def predict(request: Request) -> Reply:
     has_pairs = any(len(each) > 1 for each in inputs)
     if has_pairs and not all(len(each) > 1 for each in inputs):
         raise invalid("inputs has texts and pairs, expected either: ask twice", "inputs")
-    message = text_pb2.ClassifyRequest(
+    call = Classify(
         model=await name_of(request, asked.model),
         texts=[each[0] for each in inputs],
         text_pairs=[each[1] for each in inputs] if has_pairs else (),
         all_scores=True,
         truncate=asked.truncate,
-        score_function=text_pb2.SCORE_FUNCTION_IDENTITY if asked.raw_scores else None,
+        score_function="identity" if asked.raw_scores else "",
     )
     with named_texts("inputs".format if is_one else "inputs[{}]".format, WAY_OUT):
-        answer = await request.ask(CLASSIFY, message)
+        answer: Classifications = await request.ask(CLASSIFY, call)
     labels = [
         [{"score": each.score, "label": each.label} for each in result.labels]
         for result in answer.results

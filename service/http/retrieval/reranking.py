@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import features_pb2, text_pb2
+from attendant.v1 import text_pb2
 
+from service.calls.texts import PairScores, Ranking, Rerank, ScorePairs, Similarities, Similarity
 from service.errors import InputTooLong, InvalidArgument
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
@@ -220,7 +221,7 @@ async def _ranked(request: Request, given: str | None, ranking: _Ranking) -> _Ra
         return await _ranked_by_vectors(request, model, ranking)
     if ranking.can_cut_query:
         return await _ranked_by_pairs(request, name, ranking)
-    message = text_pb2.RerankRequest(
+    call = Rerank(
         model=name,
         query=ranking.query,
         documents=ranking.documents,
@@ -229,20 +230,20 @@ async def _ranked(request: Request, given: str | None, ranking: _Ranking) -> _Ra
         raw_scores=ranking.is_raw,
     )
     with _named_documents(ranking):
-        answer = await request.ask(RERANK, message)
+        answer: Ranking = await request.ask(RERANK, call)
     scores = [(result.index, result.score) for result in answer.results]
     return _Ranked(name, scores, answer.num_tokens)
 
 
 async def _ranked_by_pairs(request: Request, model: str, ranking: _Ranking) -> _Ranked:
-    message = text_pb2.ScorePairsRequest(
+    call = ScorePairs(
         model=model,
         texts=[ranking.query] * len(ranking.documents),
         text_pairs=ranking.documents,
         truncate=True,
         raw_scores=ranking.is_raw,
     )
-    answer = await request.ask(SCORE_PAIRS, message)
+    answer: PairScores = await request.ask(SCORE_PAIRS, call)
     scores = [(index, result.score) for index, result in enumerate(answer.results)]
     scores.sort(key=lambda pair: -pair[1])
     return _Ranked(model, scores, answer.num_tokens)
@@ -254,12 +255,12 @@ async def _ranked_by_vectors(request: Request, model: text_pb2.Model, ranking: _
             "max_tokens_per_doc",
             f"an embedder cuts texts to its own length, {model.max_tokens} tokens",
         )
-    message = features_pb2.SimilarityRequest(
+    call = Similarity(
         model=model.name,
         texts=[ranking.query],
         others=ranking.documents,
         truncate=ranking.is_truncated,
-        measure=features_pb2.SIMILARITY_MEASURE_COSINE,
+        measure="cosine",
         prompt_name=prompt_for(model, "search_query"),
         others_prompt_name=prompt_for(model, "search_document"),
     )
@@ -268,8 +269,8 @@ async def _ranked_by_vectors(request: Request, model: text_pb2.Model, ranking: _
         return f"{ranking.field}[{index - 1}]" if index else "query"
 
     with named_texts(name_of_text, ranking.way_out):
-        answer = await request.ask(SIMILARITY, message)
-    scores = list(enumerate(answer.rows[0].values))
+        answer: Similarities = await request.ask(SIMILARITY, call)
+    scores = list(enumerate(answer.rows[0].numbers))
     scores.sort(key=lambda pair: -pair[1])
     return _Ranked(model.name, scores, answer.num_tokens)
 

@@ -11,8 +11,15 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import features_pb2, text_pb2
 
+from service.calls.texts import (
+    Classifications,
+    Classify,
+    PairScores,
+    ScorePairs,
+    Similarities,
+    Similarity,
+)
 from service.errors import InvalidArgument
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
@@ -129,15 +136,15 @@ async def classify(request: Request) -> Reply:
     texts = await request.work(lambda: texts_of(asked.input, "input", most))
     name = await name_of(request, asked.model)
     is_raw = asked.use_activation is False
-    message = text_pb2.ClassifyRequest(
+    call = Classify(
         model=name,
         texts=texts,
         all_scores=True,
         truncate=is_cut(asked.truncate_prompt_tokens),
-        score_function=text_pb2.SCORE_FUNCTION_IDENTITY if is_raw else None,
+        score_function="identity" if is_raw else "",
     )
     with named_texts("input[{}]".format):
-        answer = await request.ask(CLASSIFY, message)
+        answer: Classifications = await request.ask(CLASSIFY, call)
     labels = (await find_model(request, name)).labels
     data = []
     for index, result in enumerate(answer.results):
@@ -192,7 +199,7 @@ async def _scores(
     name = await name_of(request, given)
     cut = pairs.is_truncated
     if (await find_model(request, name)).task != "embedding":
-        message = text_pb2.ScorePairsRequest(
+        call = ScorePairs(
             model=name,
             texts=pairs.firsts,
             text_pairs=pairs.seconds,
@@ -200,22 +207,22 @@ async def _scores(
             raw_scores=pairs.is_raw,
         )
         with pairs.named():
-            scored = await request.ask(SCORE_PAIRS, message)
+            scored: PairScores = await request.ask(SCORE_PAIRS, call)
         return name, [result.score for result in scored.results], scored.num_tokens
     is_one = len(set(pairs.firsts)) == 1
     firsts = pairs.firsts[:1] if is_one else pairs.firsts
-    compared = features_pb2.SimilarityRequest(
+    compared = Similarity(
         model=name,
         texts=firsts,
         others=pairs.seconds,
         truncate=cut,
-        measure=features_pb2.SIMILARITY_MEASURE_COSINE,
+        measure="cosine",
     )
     with named_texts(lambda index: pairs.name_of_text(index, len(firsts))):
-        answer = await request.ask(SIMILARITY, compared)
+        answer: Similarities = await request.ask(SIMILARITY, compared)
     if is_one:
-        return name, list(answer.rows[0].values), answer.num_tokens
-    return name, [row.values[i] for i, row in enumerate(answer.rows)], answer.num_tokens
+        return name, answer.rows[0].numbers, answer.num_tokens
+    return name, [float(row.values[i]) for i, row in enumerate(answer.rows)], answer.num_tokens
 
 
 def _head(kind: str, model: str) -> Values:

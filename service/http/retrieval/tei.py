@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
-from attendant.v1 import features_pb2
 
-from service.calls.texts import Embed, Embeddings
+from service.calls.texts import Embed, Embeddings, Similarities, Similarity
 from service.http.huggingface.fields import Inputs, check_texts, refuse
 from service.http.huggingface.texts import (
     EMBED,
@@ -102,15 +101,15 @@ async def compare(request: Request) -> Reply:
     parameters = asked.parameters or TeiSimilarityParameters()
     refuse(parameters, CUT_AT_END, harmless=ENDS)
     check_texts(request, asked.inputs.sentences, "sentences")
-    message = features_pb2.SimilarityRequest(
+    call = Similarity(
         model=await name_of(request, asked.model),
         texts=[asked.inputs.source_sentence],
         others=asked.inputs.sentences,
         truncate=bool(parameters.truncate),
-        measure=features_pb2.SIMILARITY_MEASURE_COSINE,
-        prompt_name=parameters.prompt_name,
-        others_prompt_name=parameters.prompt_name,
+        measure="cosine",
+        prompt_name=parameters.prompt_name or "",
+        others_prompt_name=parameters.prompt_name or "",
     )
     with named_texts(name_of_compared, WAY_OUT):
-        answer = await request.ask(SIMILARITY, message)
-    return Reply.json(list(answer.rows[0].values))
+        answer: Similarities = await request.ask(SIMILARITY, call)
+    return Reply.json(answer.rows[0].numbers)

@@ -3,6 +3,12 @@
 uvicorn knows how requests follow each other, are framed and answered. It has no bound on headers or
 their time, keeps a request going whose client has left, and answers unreadable requests amid other
 answers: that is added here. The bounds of bodies are in `body.py`. Lives on the event loop.
+
+What is borrowed of uvicorn beside its promises, in this file alone, so its version is bound in
+pyproject.toml: the protocol's callbacks, `_start_asgi_task` and `_unset_keepalive_if_required`, its
+attributes `cycle`, `pipeline`, `flow`, `headers`, `url` and `parser`; and of a cycle, which is one
+request with its answer, `more_body`, `disconnected`, `response_started`, `response_complete` and
+`keep_alive`, of which some are set here, and `transport`, which is exchanged for a moment.
 """
 
 import asyncio
@@ -11,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from typing import Any
 
 import httptools
 from uvicorn.config import Config
@@ -38,6 +45,102 @@ SECURITY_HEADERS = (
 UNREADABLE = "the request is no HTTP/1.1 that this server reads"
 
 
+class _Collected:
+    """Stands in for a transport while an answer is put together."""
+
+    __slots__ = ("is_closed", "written")
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Exchange:
+    """One request on a connection, with its answer."""
+
+    __slots__ = ("_cycle", "connection")
+
+    def __init__(self, connection: "Connection", cycle: RequestResponseCycle) -> None:
+        self.connection = connection
+        self._cycle = cycle
+
+    @property
+    def is_received(self) -> bool:
+        """Whether the body is there, as far as it was not taken yet."""
+        return not self._cycle.more_body
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client is gone."""
+        return self._cycle.disconnected
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to answer any more: the client is gone, or was refused."""
+        return self._cycle.disconnected or self._cycle.response_complete
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an answer is on its way, or there is no one to answer."""
+        return self._cycle.response_started or self._cycle.disconnected
+
+    def last(self) -> None:
+        """End the connection with this answer."""
+        self._cycle.keep_alive = False
+
+    def abort(self) -> None:
+        """End the connection at once: what was sent of an answer cannot be ended properly."""
+        self._cycle.disconnected = True
+        self.connection.transport.abort()
+
+    def let_go(self) -> None:
+        """End the circle in which the request is referred to."""
+        self._cycle.scope.pop("exchange")  # type: ignore[typeddict-item]
+
+    async def send_together(self, *messages: Any) -> None:  # noqa: ANN401 - ASGI's
+        """Send a small answer as one write, so that it is one packet; uvicorn makes two."""
+        transport, collected = self.connection.transport, _Collected()
+        self._cycle.transport = collected  # type: ignore[assignment]
+        try:
+            for message in messages:
+                await self._cycle.send(message)
+        finally:
+            self._cycle.transport = transport
+        if collected.written:
+            transport.write(b"".join(collected.written))
+        if collected.is_closed:
+            transport.close()
+
+    def send_aside(self, chunk: bytes) -> bool:
+        """Write a chunk of the body that is no part of the answer; whether there is a connection.
+
+        It is left out where the client has yet to take what was written before.
+        """
+        if self.connection.transport.is_closing():
+            return False
+        if not self.connection.flow.write_paused:
+            self.connection.transport.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        return True
+
+    async def until_taken(self, timeout_s: float) -> None:
+        """Wait for a client that reads slowly. Raises `TimeoutError`, after which it is cut off."""
+        flow = self.connection.flow
+        if not flow.write_paused or self.has_left:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await flow.drain()
+        except TimeoutError:
+            self.abort()
+            raise
+
+
 @dataclass(slots=True, eq=False)
 class Connections:
     """State that all connections of one port share."""
@@ -48,6 +151,29 @@ class Connections:
     state: ServerState = field(default_factory=ServerState)
     is_leaving: bool = False  # answers are the last of their connections
     _dated_s: int = 0
+
+    @classmethod
+    def of(
+        cls, settings: Settings, app: Callable[..., Any], answered: Callable[[int], None]
+    ) -> "Connections":
+        """The connections of a port that an ASGI application answers."""
+        config = Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=settings.http_keepalive_s,  # type: ignore[arg-type] # of any kind
+        )
+        config.load()
+        return cls(settings, config, answered)
+
+    @property
+    def all(self) -> "list[Connection]":
+        return [each for each in self.state.connections if isinstance(each, Connection)]
 
     def new(self) -> "Connection":
         return Connection(self)
@@ -212,8 +338,7 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: object) -> None:
-        cycle.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
-        cycle.scope["cycle"] = cycle  # type: ignore[typeddict-unknown-key]
+        cycle.scope["exchange"] = Exchange(self, cycle)  # type: ignore[typeddict-unknown-key]
         super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
 
     def _unsupported_upgrade_warning(self) -> None:

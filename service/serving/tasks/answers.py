@@ -129,27 +129,22 @@ def _ask(call: calls.Answer, model: TextTaskModel) -> Ask:
         spans = answers.spans if must_answer or answers.is_answered else []
         return {
             "answers": [
-                {
-                    "text": context[span.start : span.end],
-                    "start": span.start,
-                    "end": span.end,
-                    "score": span.score,
-                }
+                calls.SpanAnswer(context[span.start : span.end], span.start, span.end, span.score)
                 for span in spans
             ],
             "no_answer_score": answers.no_answer_score,
             "num_windows": len(reply.rows),
-            "windows": list(map(_window_fields, reply.rows)),
+            "windows": list(map(_window, reply.rows)),
         }
 
     return Ask([(call.question, context)], answer)
 
 
-def _window_fields(row: EncodedText) -> Fields:
+def _window(row: EncodedText) -> calls.ContextWindow:
     assert row.encoding is not None, "the task's rows are of tokens"
     pairs = zip(row.encoding.sequence_ids, row.encoding.offsets, strict=True)
     places = [offsets for part, offsets in pairs if part == 1]
-    return {"start": places[0][0], "end": places[-1][1]} if places else {}
+    return calls.ContextWindow(places[0][0], places[-1][1]) if places else calls.ContextWindow()
 
 
 def _questions_of(inputs: Arrays) -> Sequence[Text]:
@@ -192,4 +187,4 @@ QUESTION_ANSWERING = TextTask(
     texts_of=_questions_of,
     tensors=lambda _model, _parameters: _tensors,
 )
-METHODS = (Method("Answer", QUESTION_ANSWERING, calls.Answer, _ask),)
+METHODS = (Method("Answer", QUESTION_ANSWERING, calls.Answer, _ask, calls.Answers),)

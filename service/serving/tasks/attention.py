@@ -5,12 +5,13 @@ length at export. A model with a target gives the target's attention to the sour
 """
 # ruff: noqa: N803 - suffixes are array layouts: L layers, H heads, T queries, S keys
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from service.calls.features import Attend
+from service.calls.answers import AttentionMatrix
+from service.calls.features import Attend, Attention
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
@@ -106,20 +107,20 @@ def _ask(call: Attend, model: TextTaskModel) -> Ask:
             "num_tokens": keys.num_tokens + num_written,
             "queries": tokens_of(queries),
             "keys": tokens_of(keys),
-            "matrices": matrix_fields(matrices, reply.values[0]),
+            "matrices": matrices_of(matrices, reply.values[0]),
         }
 
     return Ask([text], answer)
 
 
-def matrix_fields(chosen: Matrices, attentions_LHTS: np.ndarray) -> Iterator[Fields]:
+def matrices_of(chosen: Matrices, attentions_LHTS: np.ndarray) -> list[AttentionMatrix]:
     """The chosen matrices of one input, by layer and head."""
     matrices = chosen.of(attentions_LHTS)
-    return (
-        {"layer": layer, "head": head, "weights": weights.ravel().tolist()}
+    return [
+        AttentionMatrix(layer, head, weights.ravel())
         for layer, of_heads in zip(chosen.layers, matrices, strict=True)
         for head, weights in zip(chosen.heads, of_heads, strict=True)
-    )
+    ]
 
 
 def _tensors(
@@ -174,4 +175,4 @@ ATTENTION = TextTask(
     texts_of=_texts_of,
     tensors=_tensors,
 )
-METHODS = (Method("Attend", ATTENTION, Attend, _ask),)
+METHODS = (Method("Attend", ATTENTION, Attend, _ask, Attention),)

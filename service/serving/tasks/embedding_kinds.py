@@ -12,6 +12,7 @@ from itertools import repeat
 import numpy as np
 
 from service.calls import texts as records
+from service.calls.answers import Row
 from service.calls.texts import Embed
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument, invalid_field
@@ -181,7 +182,7 @@ def _sparse_fields(vector: SparseVector, tokenizer: TextTokenizer | None) -> Fie
 
 
 def _vector_fields(vectors: np.ndarray) -> Fields:
-    return {"token_vectors": list(map(records.TokenVector, vectors))}
+    return {"token_vectors": list(map(Row, vectors))}
 
 
 def _kind(choice: Choice) -> str:

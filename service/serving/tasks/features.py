@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.calls.features import ExtractFeatures
+from service.calls import features as records
+from service.calls.answers import Row
+from service.calls.features import ExtractFeatures, TextFeatures
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.serving.tasks.task import (
@@ -22,7 +24,6 @@ from service.serving.tasks.task import (
     MAX_VALUES,
     TEXT,
     Ask,
-    Fields,
     GraphOutput,
     Method,
     Outputs,
@@ -133,10 +134,10 @@ def _ask(call: ExtractFeatures, model: TextTaskModel) -> Ask:
         call.weights,
     )
     features.check(model.manifest.num_layers)
-    return Ask(call.texts, lambda reply: {"results": _results(reply, features)})
+    return Ask(call.texts, lambda reply: {"results": list(_results(reply, features))})
 
 
-def _results(reply: TextReply, features: Features) -> Iterator[Fields]:
+def _results(reply: TextReply, features: Features) -> Iterator[TextFeatures]:
     """The features of each text; `InvalidArgument` where they are too much for one answer."""
     by_text = [features.of(states) for states in reply.per_text()]
     if (num_values := sum(vectors.size for vectors in by_text)) > MAX_VALUES:
@@ -145,11 +146,11 @@ def _results(reply: TextReply, features: Features) -> Iterator[Fields]:
             f"{MAX_VALUES}: ask for fewer texts, fewer layers or pooling"
         )
     return (
-        {
-            "vectors": ({"values": vector.tolist()} for vector in vectors),
-            "tokens": tokens_of(row) if features.pooling == "none" else [],
+        TextFeatures(
+            list(map(Row, vectors)),
+            tokens_of(row) if features.pooling == "none" else [],
             **row_fields(row),
-        }
+        )
         for row, vectors in zip(reply.rows, by_text, strict=True)
     )
 
@@ -189,4 +190,4 @@ FEATURES = TextTask(
     check=_check_states,
     tensors=_tensors,
 )
-METHODS = (Method("ExtractFeatures", FEATURES, ExtractFeatures, _ask),)
+METHODS = (Method("ExtractFeatures", FEATURES, ExtractFeatures, _ask, records.Features),)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import asdict
 
-from service.calls.reading import FillMask
+from service.calls import reading as records
+from service.calls.reading import FilledMask, FilledText, FilledTexts, FillMask
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.serving.tasks.task import (
@@ -124,7 +126,7 @@ def _candidate(model: TextTaskModel, word: str) -> int:
     return ids[0]
 
 
-def _filled(model: TextTaskModel, choice: FillChoice, reply: TextReply) -> list[list[Fields]]:
+def _filled(model: TextTaskModel, choice: FillChoice, reply: TextReply) -> list[list[FilledMask]]:
     """The masks of each text, in their order."""
     num_fills = len(reply.values) * choice.num_per_mask
     if num_fills > MAX_FILLS_OF_REQUEST:
@@ -135,19 +137,14 @@ def _filled(model: TextTaskModel, choice: FillChoice, reply: TextReply) -> list[
     spelling = model.tokenizer.spelling
     return [
         [
-            {
-                "start": start,
-                "end": end,
-                "fills": [
-                    {
-                        "token_id": fill.token_id,
-                        "token": spelling(fill.token_id),
-                        "score": fill.score,
-                        "logprob": fill.logprob,
-                    }
+            FilledMask(
+                start,
+                end,
+                [
+                    records.Fill(fill.token_id, spelling(fill.token_id), fill.score, fill.logprob)
                     for fill in choice.fills(logits)
                 ],
-            }
+            )
             for (start, end), logits in zip(_places(model, row), rows, strict=True)
         ]
         for row, rows in zip(reply.rows, reply.per_text(), strict=True)
@@ -180,7 +177,7 @@ def _ask(call: FillMask, model: TextTaskModel) -> Ask:
 
     def answer(reply: TextReply) -> Fields:
         pairs = zip(reply.rows, _filled(model, choice, reply), strict=True)
-        return {"results": [{"masks": masks, **row_fields(row)} for row, masks in pairs]}
+        return {"results": [FilledText(masks, **row_fields(row)) for row, masks in pairs]}
 
     return Ask(call.texts, answer)
 
@@ -206,12 +203,12 @@ def _tensors(
     return read
 
 
-def _rounded(mask: Fields) -> Fields:
+def _rounded(mask: FilledMask) -> Fields:
     fills = [
-        {**fill, "score": round(fill["score"], 6), "logprob": round(fill["logprob"], 6)}
-        for fill in mask["fills"]
+        {**asdict(fill), "score": round(fill.score, 6), "logprob": round(fill.logprob, 6)}
+        for fill in mask.fills
     ]
-    return {**mask, "fills": fills}
+    return {**asdict(mask), "fills": fills}
 
 
 FILL_MASK = TextTask(
@@ -222,4 +219,4 @@ FILL_MASK = TextTask(
     check=_check_masks,
     tensors=_tensors,
 )
-METHODS = (Method("FillMask", FILL_MASK, FillMask, _ask),)
+METHODS = (Method("FillMask", FILL_MASK, FillMask, _ask, FilledTexts),)

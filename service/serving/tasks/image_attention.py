@@ -7,10 +7,10 @@ patches, which are counted row by row from the top left.
 import math
 from dataclasses import replace
 
-from service.calls.images import AttendImage
+from service.calls.images import AttendImage, ImageAttention
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
-from service.serving.tasks.attention import chosen_matrices, matrix_fields
+from service.serving.tasks.attention import chosen_matrices, matrices_of
 from service.serving.tasks.image_classification import (
     ImageAnswer,
     ImageTaskModel,
@@ -47,7 +47,7 @@ def _ask(call: AttendImage, model: ImageTaskModel) -> Ask:
             "labels": labels,
             "patch_rows": rows,
             "patch_columns": columns,
-            "matrices": matrix_fields(matrices, reply.outputs["attentions"][0]),
+            "matrices": matrices_of(matrices, reply.outputs["attentions"][0]),
             "width": width,
             "height": height,
         }
@@ -58,4 +58,4 @@ def _ask(call: AttendImage, model: ImageTaskModel) -> Ask:
 IMAGE_ATTENTION = Task(
     name="image-attention", verb="show its attention to images", signature=_signature
 )
-METHODS = (Method("AttendImage", IMAGE_ATTENTION, AttendImage, _ask),)
+METHODS = (Method("AttendImage", IMAGE_ATTENTION, AttendImage, _ask, ImageAttention),)

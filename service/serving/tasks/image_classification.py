@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from service.calls.images import ClassifyImage
+from service.calls.images import ClassifyImage, ImageClassification, ImageClassifications
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.serving.tasks.task import (
@@ -55,10 +55,7 @@ def _ask(call: ClassifyImage, model: ImageTaskModel) -> Ask:
             reply.sizes, ranked(softmax(reply.outputs["logits"]), labels, count), strict=True
         )
         return {
-            "results": [
-                {"labels": best, "width": width, "height": height}
-                for (width, height), best in pairs
-            ]
+            "results": [ImageClassification(best, width, height) for (width, height), best in pairs]
         }
 
     return Ask(files, answer, len(files) * model.decoded_bytes)
@@ -67,4 +64,6 @@ def _ask(call: ClassifyImage, model: ImageTaskModel) -> Ask:
 IMAGE_CLASSIFICATION = Task(
     name="image-classification", verb="classify images", signature=image_signature
 )
-METHODS = (Method("ClassifyImage", IMAGE_CLASSIFICATION, ClassifyImage, _ask),)
+METHODS = (
+    Method("ClassifyImage", IMAGE_CLASSIFICATION, ClassifyImage, _ask, ImageClassifications),
+)

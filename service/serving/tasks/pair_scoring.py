@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from service.calls.texts import Rerank, ScorePairs
+from service.calls.texts import PairScore, PairScores, RankedDocument, Ranking, Rerank, ScorePairs
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import invalid_field
 from service.serving.tasks.task import (
@@ -51,7 +51,7 @@ def _score(call: ScorePairs, model: TextTaskModel) -> Ask:
 
     def answer(reply: TextReply) -> Fields:
         pairs = zip(reply.rows, scores_of(reply.values)[:, 0].tolist(), strict=True)
-        return {"results": [{"score": score, **row_fields(row)} for row, score in pairs]}
+        return {"results": [PairScore(score, **row_fields(row)) for row, score in pairs]}
 
     return Ask(list(zip(texts, seconds, strict=True)), answer)
 
@@ -67,7 +67,7 @@ def _rerank(call: Rerank, model: TextTaskModel) -> Ask:
         best = order[:count] if count else order
         return {
             "results": [
-                {"index": index, "score": scores[index], **row_fields(reply.rows[index])}
+                RankedDocument(index, scores[index], **row_fields(reply.rows[index]))
                 for index in best
             ]
         }
@@ -90,6 +90,6 @@ PAIR_SCORING = TextTask(
     tensors=lambda model, _: partial(_tensors, model),
 )
 METHODS = (
-    Method("ScorePairs", PAIR_SCORING, ScorePairs, _score),
-    Method("Rerank", PAIR_SCORING, Rerank, _rerank),
+    Method("ScorePairs", PAIR_SCORING, ScorePairs, _score, PairScores),
+    Method("Rerank", PAIR_SCORING, Rerank, _rerank, Ranking),
 )

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 
-import msgspec
 import numpy as np
 
+from service.calls.answers import Answered, LabelScore, Token
 from service.calls.record import Call
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
@@ -20,9 +20,7 @@ from service.errors import InvalidArgument, invalid_field
 from service.records import Timings
 from service.text.tokenizer import EncodedText, Text, TextTokenizer
 
-# Of a request or an answer: text, numbers, and lists of fields. A list of many numbers is made as
-# it is read, once: fewer of them exist at a time, and a large answer takes two thirds of the time.
-# The values of a text's vector are an array.
+# The fields of an answer, by the names of its record.
 Fields: TypeAlias = Mapping[str, Any]
 Parameters: TypeAlias = Mapping[str, bool | int | float | str]  # of a tensor request
 Outputs: TypeAlias = dict[str, np.ndarray]
@@ -114,7 +112,7 @@ class Ask:
     """One checked request of the typed API: what is computed, and what a reply is made into."""
 
     inputs: Sequence[Any]  # texts, or files of images
-    answer: Callable[[Any], Fields]  # of the model's reply
+    answer: Callable[[Any], Fields]  # of the model's reply, those of the method's own
     num_bytes: int = 0  # that the inputs take beside the request's message, once decoded
     reading: Reading = field(default_factory=Reading)
 
@@ -199,7 +197,7 @@ class Method:
     task: Task
     call: type[Call]
     ask: Callable[[Any, Any], Ask]  # of a call and a model of the task; raises `InvalidArgument`
-    answer: type[msgspec.Struct] | None = None  # its record; None where answers are fields
+    answer: type[Answered]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -223,11 +221,11 @@ SCORES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def ranked(scores: np.ndarray, labels: Sequence[str], count: int) -> list[list[Fields]]:
+def ranked(scores: np.ndarray, labels: Sequence[str], count: int) -> list[list[LabelScore]]:
     """The `count` labels of each row with the highest scores, best first."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     return [
-        [{"label": labels[index], "score": row[index]} for index in best]
+        [LabelScore(labels[index], row[index]) for index in best]
         for row, best in zip(scores.tolist(), order.tolist(), strict=True)
     ]
 
@@ -253,20 +251,12 @@ def row_fields(row: EncodedText) -> dict[str, Any]:
     return {"num_tokens": row.num_tokens, "is_truncated": row.is_truncated}
 
 
-def tokens_of(row: EncodedText) -> list[Fields]:
+def tokens_of(row: EncodedText) -> list[Token]:
     """The tokens of a text, and where in it they are."""
     encoding = row.encoding
     assert encoding is not None, "the tokenizer of such a model keeps them"
-    return token_fields(encoding.ids, encoding.tokens, encoding.offsets)
-
-
-def token_fields(
-    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
-) -> list[Fields]:
-    return [
-        {"id": token_id, "piece": piece, "start": start, "end": end}
-        for token_id, piece, (start, end) in zip(ids, pieces, offsets, strict=True)
-    ]
+    tokens = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+    return [Token(token_id, piece, start, end) for token_id, piece, (start, end) in tokens]
 
 
 def column(values: Sequence[Any], dtype: Any) -> np.ndarray:  # noqa: ANN401 - what NumPy takes

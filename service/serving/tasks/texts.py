@@ -12,7 +12,17 @@ from itertools import repeat
 
 import numpy as np
 
-from service.calls.texts import Classify, Embed, Embedding, Embeddings, Similarity
+from service.calls.answers import Row
+from service.calls.texts import (
+    Classification,
+    Classifications,
+    Classify,
+    Embed,
+    Embedding,
+    Embeddings,
+    Similarities,
+    Similarity,
+)
 from service.contract.embedder_use import unit
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
@@ -73,7 +83,7 @@ def _classify(call: Classify, model: TextTaskModel) -> Ask:
     def answer(reply: TextReply) -> Fields:
         best = ranked(scores_of(reply.values), labels, count)
         pairs = zip(reply.rows, best, strict=True)
-        return {"results": [{"labels": each, **row_fields(row)} for row, each in pairs]}
+        return {"results": [Classification(each, **row_fields(row)) for row, each in pairs]}
 
     return Ask(_texts_or_pairs(call), answer)
 
@@ -138,7 +148,7 @@ def _compare(call: Similarity, model: TextTaskModel) -> Ask:
         values = use.cut(reply.values, width)
         vectors, compared_with = np.split(values, [len(texts)])
         similarities = similarity(measure, vectors, compared_with if len(others) else vectors)
-        return {"rows": ({"values": row.tolist()} for row in similarities)}
+        return {"rows": list(map(Row, similarities))}
 
     inputs = [*in_front(prompt, texts), *in_front(prompt_of_others, others)]
     num_bytes = len(prompt.encode()) * len(texts) + len(prompt_of_others.encode()) * len(others)
@@ -216,7 +226,7 @@ EMBEDDING = TextTask(
 )
 WORD_VECTORS = replace(EMBEDDING, check=_check_words)
 METHODS = (
-    Method("Classify", CLASSIFICATION, Classify, _classify),
+    Method("Classify", CLASSIFICATION, Classify, _classify, Classifications),
     Method("Embed", EMBEDDING, Embed, _embed, Embeddings),
-    Method("Similarity", EMBEDDING, Similarity, _compare),
+    Method("Similarity", EMBEDDING, Similarity, _compare, Similarities),
 )

@@ -8,6 +8,7 @@ import pytest
 from attendant.v1 import text_pb2
 
 from service.api.codec import packed, reader, writer
+from service.calls.answers import Row, Timings
 from service.calls.record import Call, abouts, counted
 from service.calls.texts import (
     Embed,
@@ -15,12 +16,10 @@ from service.calls.texts import (
     Embeddings,
     EncodedVector,
     SparseVector,
-    Timings,
-    TokenVector,
 )
 from service.errors import InvalidArgument
 from service.serving.tasks.table import METHODS
-from tests.fakes.every_task import message
+from tests.fakes.every_task import SERVICES, message, response_type
 
 ROWS = np.array([[0.1, -0.0, np.inf], [1e-45, 3.4e38, np.nan]], np.float32)
 WRITE = writer(text_pb2.EmbedResponse, Embeddings)
@@ -29,7 +28,8 @@ CALLS = {name: (method.call, type(message(name))) for name, method in METHODS.it
 
 
 def embeddings(*results: Embedding) -> Embeddings:
-    return Embeddings("m", "1", 8, Timings(queue_seconds=0.5), results)
+    timings = Timings(queue_seconds=0.5)
+    return Embeddings(model="m", version="1", timings=timings, num_tokens=8, results=results)
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:, ::2], ROWS[:0], np.zeros((2, 0), np.float32)])
@@ -51,7 +51,7 @@ def test_values_go_into_a_message_as_they_are(count: int) -> None:
 
 def test_records_in_records_are_messages_in_messages() -> None:
     """An empty one that is there is told from one that is not; encodings have their numbers."""
-    vectors = [TokenVector(row) for row in np.ones((2, 3), np.float32)]
+    vectors = [Row(row) for row in np.ones((2, 3), np.float32)]
     weights = SparseVector([4, 7], np.array([0.5, 2], np.float32), ["a", "b"])
     encoded = [EncodedVector("ubinary", b"\x01"), EncodedVector("float", b"")]
     written = WRITE(
@@ -93,6 +93,13 @@ def test_a_name_that_one_side_alone_has_stops_the_start() -> None:
         reader(text_pb2.ClassifyRequest, Embed)
     with pytest.raises(TypeError, match="Fewer and Embedding differ in"):
         writer(text_pb2.Embedding, Fewer)
+
+
+def test_every_record_has_the_fields_of_its_message() -> None:
+    """Requests and answers of every method; the server does not start otherwise."""
+    for name, method in METHODS.items():
+        reader(type(message(name)), method.call)
+        writer(response_type(SERVICES[name][0]), method.answer)
 
 
 @pytest.mark.parametrize("name", CALLS)
