@@ -134,10 +134,7 @@ def check(context: Context, name: str, model: Model, graph: Graph, arithmetic: s
         TABLE,
         model=name,
         **_cells(figures),
-        **{
-            "limit": percent(limits.relative),
-            "PyTorch itself": theirs,
-        },
+        **{"limit": percent(limits.relative), "PyTorch itself": theirs},
         **parts.cells(),
     )
     nodes = tuple(node for session in opening.sessions for node in session.nodes)

@@ -25,6 +25,7 @@ from models.networks.heads import TextNetwork
 from models.networks.recurrent import RecurrentSeq2Seq
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
+from service.generation.decoder import OnnxDecoder
 from service.generation.decoder_interface import PackedInputs, PagedDecoder
 from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.opening import CacheLimits, open_decoder
@@ -89,8 +90,12 @@ class Opening:
         return Manifest.from_json(text)
 
     def _note(self, decoder: object) -> None:
-        """Keep the sessions that a decoder has opened."""
-        self.sessions += [each for each in vars(decoder).values() if isinstance(each, OnnxSession)]
+        """Keep the sessions that a decoder has opened, or one within it."""
+        for each in vars(decoder).values():
+            if isinstance(each, OnnxSession):
+                self.sessions.append(each)
+            elif isinstance(each, OnnxDecoder):
+                self._note(each)
 
 
 class PagedRows:

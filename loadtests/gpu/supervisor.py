@@ -62,12 +62,7 @@ class Stop:
 
 
 def run_all(
-    run: Run,
-    sections: Sequence[Section],
-    numbers: Sequence[int],
-    ends_s: float,
-    *,
-    is_again: bool,
+    run: Run, sections: Sequence[Section], numbers: Sequence[int], ends_s: float, *, is_again: bool
 ) -> int:
     """Run sections until a time, and write the report; 0 where all that was run so far is good."""
     run.work.mkdir(parents=True, exist_ok=True)

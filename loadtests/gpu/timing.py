@@ -3,6 +3,7 @@
 The ways of one round are compared with each other, so that a clock that changes, or other work on
 the machine, changes them alike. Rounds go on until there are enough or the time is over. The limits
 are measured through PyTorch in the same run: every figure stands beside them.
+docs/cuda.md says what was verified on CUDA.
 """
 
 import gc
@@ -53,11 +54,7 @@ class Quartiles:
 
 
 def interleaved(
-    ways: Mapping[str, Way],
-    time_s: float,
-    *,
-    max_rounds: int = MAX_ROUNDS,
-    warm_up: int = WARM_UP,
+    ways: Mapping[str, Way], time_s: float, *, max_rounds: int = MAX_ROUNDS, warm_up: int = WARM_UP
 ) -> Seconds:
     """The seconds of each way in the same rounds; at least `MIN_ROUNDS`, whatever the time.
 
