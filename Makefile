@@ -67,7 +67,7 @@ models: $(REPOSITORY)/minilm $(REPOSITORY)/spam $(REPOSITORY)/gpt ## build the d
 
 benchmark: $(VENV)/dev.stamp models ## server against bare session; TEXTS=file, one text a line
 	@test -n "$(TEXTS)" || { echo "give TEXTS=file, one text a line"; exit 2; }
-	$(BIN)/python -m loadtests.measure.batching --texts $(TEXTS)
+	$(BIN)/python -m loadtests.measure batching --texts $(TEXTS)
 
 compare: $(VENV)/dev.stamp ## ours beside other engines and servers, in minutes; FULL=1 for all of them
 	$(BIN)/python -m loadtests.compare all $(if $(FULL),,--quick)

@@ -14,7 +14,7 @@ def main() -> None:
         # Else gRPC's core writes a line of its own about a handshake that fails, beside our error.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if sys.argv[1:2] == ["healthcheck"]:
-        from commands.ask.health import main as check
+        from commands.ask.client.health import main as check
 
         sys.exit(check(sys.argv[2:]))
     try:

@@ -63,7 +63,7 @@ class DataFiles:
     def read_examples(
         self, task: str, labelled: Sequence[LabelledExample], *, has_images: bool
     ) -> tuple[Example, ...]:
-        """Those of the file, or where it was asked for some of the labelled texts."""
+        """Examples of the file, or where it was asked for some of the labelled texts."""
         if self.examples is None:
             return some_of(labelled) if self.shows_labelled else ()
         return read_examples(self.examples, task, has_images=has_images)

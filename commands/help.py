@@ -4,6 +4,7 @@ Typer's own table has six columns. In a terminal of 80 characters it cuts the na
 of environment variables, and leaves 17 characters for the texts.
 """
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -43,14 +44,21 @@ class CommandGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         console = Console(highlight=False)
         _print_start(console, self, ctx)
-        rows = Table.grid(padding=(0, 2, 0, 0))
-        rows.add_column(style="cyan", no_wrap=True)
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            assert command is not None, "it is listed"
-            rows.add_row(name, Text(" ".join((command.help or "").split())))
-        console.print(Panel(rows, title=COMMANDS, title_align="left"))
+        names = self.list_commands(ctx)
+        width = max(map(len, names))
+        for title, panel in self.panels(names).items():
+            rows = Table.grid(padding=(0, 2, 0, 0))
+            rows.add_column(style="cyan", no_wrap=True, min_width=width)
+            for name in panel:
+                command = self.get_command(ctx, name)
+                assert command is not None, "it is listed"
+                rows.add_row(name, Text(" ".join((command.help or "").split())))
+            console.print(Panel(rows, title=title, title_align="left"))
         _print_parameters(console, self, ctx)
+
+    def panels(self, names: Sequence[str]) -> dict[str, Sequence[str]]:
+        """Names of commands by the panel that shows them: one panel."""
+        return {COMMANDS: names}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, names = args[0], self.list_commands(ctx)

@@ -6,15 +6,16 @@ install.
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from commands.ask.health import main as check_health
+from commands.ask.client.health import main as check_health
+from commands.ask.client.refusal import CallError
 from commands.ask.options import console
-from commands.ask.refusal import CallError
 from commands.errors import FAILURE, WRONG_USAGE, print_error
 from commands.help import Command, CommandGroup
 from service import __version__
@@ -40,17 +41,24 @@ COMMANDS = {
     "classify-image": "commands.ask.vision:classify_image",
     "attention": "commands.ask.attention:attention",
     "healthcheck": "commands.main:healthcheck",
-    "demo": "demos.demo:demo",
-    "export": "commands.export:export",
     "import": "commands.train.train:import_checkpoint",
+    "export": "commands.export:export",
     "import-adapter": "commands.import_adapter:import_adapter",
-    "ladder": "demos.ladder:ladder",
+    "train": "commands.train.train:train",
     "pretrain": "commands.train.pretrain:pretrain",
+    "demo": "demos.demo:demo",
+    "ladder": "demos.ladder:ladder",
     "probe": "commands.train.probe:probe",
     "seq2seq": "commands.train.seq2seq:seq2seq",
-    "train": "commands.train.train:train",
     "vision": "commands.train.vision:vision",
     "words": "commands.train.words:words",
+}
+# Panels of `attendant --help`, each with the first of its commands in the table.
+HELP_PANELS = {
+    "Serve and ask": "serve",
+    "Models": "import",
+    "Train": "train",
+    "Systems of the lectures": "demo",
 }
 # A health check parses its own arguments, without typer: it is run every few seconds.
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -76,6 +84,13 @@ class Commands(CommandGroup):
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
+
+    def panels(self, names: Sequence[str]) -> dict[str, Sequence[str]]:
+        """Names of commands by the panel that shows them."""
+        starts = [names.index(first) for first in HELP_PANELS.values()]
+        ends = [*starts[1:], len(names)]
+        spans = zip(HELP_PANELS, starts, ends, strict=True)
+        return {title: names[start:end] for title, start, end in spans}
 
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:

@@ -14,7 +14,7 @@ from typing import Any
 from attendant.v1 import text_pb2 as pb
 from rich.console import Console
 
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.train.progress import TrainingBar
 from demos.ladder_report import Result, ladder_json, ladder_picture, ladder_table
 from demos.ladder_settings import LadderSettings

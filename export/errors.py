@@ -2,4 +2,4 @@
 
 
 class ExportError(Exception):
-    """Nothing was written: the message says what is wrong."""
+    """An export that wrote nothing: the message says what is wrong."""

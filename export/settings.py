@@ -40,14 +40,14 @@ PACKAGES = {
 
 
 class GraphKind(NamedTuple):
-    """What tells the graphs of a version apart."""
+    """Kind of a graph, which tells the graphs of a version apart."""
 
     precision: Precision
     layout: Layout = ""
 
     @property
     def name(self) -> str:
-        """As `Variant.kind`."""
+        """Name of the kind, as `Variant.kind`."""
         return Variant(self.precision, layout=self.layout).kind
 
 
@@ -213,7 +213,7 @@ def versions() -> dict[str, str]:
 
 
 def _version_of(names: Sequence[str]) -> str:
-    """That of the first that is installed; a checkout of ours may be in use without being so."""
+    """Version of the first package that is installed; a checkout may be in use without being so."""
     for name in names:
         try:
             return version(name)

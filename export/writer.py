@@ -26,14 +26,14 @@ from export.errors import ExportError
 from export.graphs.files import num_bytes, save, save_sharing
 from export.settings import GraphKind
 from models.writing import writing
-from service.contract.conversation import TOKENIZER_CONFIG
 from service.contract.manifest import MODEL_FILENAME, Manifest, Variant
 from service.contract.model_config import parse_config
 from service.errors import LoadError
-from service.generation.adapter_buffers import ADAPTERS_SUFFIX
-from service.generation.decoder import PREFILL_SUFFIX
-from service.generation.encoder_decoder import ENCODER_FILENAME, ENCODER_SUFFIX
+from service.generation.decoders.adapter_buffers import ADAPTERS_SUFFIX
+from service.generation.decoders.decoder import PREFILL_SUFFIX
+from service.generation.decoders.encoder_decoder import ENCODER_FILENAME, ENCODER_SUFFIX
 from service.serving.tasks.table import complete_config
+from service.text.conversation import TOKENIZER_CONFIG
 
 CONFIG_FILE, LABELS_FILE = "config.pbtxt", "labels.txt"
 

@@ -22,7 +22,7 @@ def shown(value: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What a library says is wrong, without the whole of a file that it may quote."""
+    """Reason of a library's error, without the whole of a file that it may quote."""
     return _cut(str(error).encode(errors="backslashreplace").decode(), MAX_REASON)
 
 

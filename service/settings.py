@@ -27,7 +27,7 @@ MAX_READ_BYTES = 2**31 - 4096  # what Linux reads from a file at once
 
 
 def _settings(panel: str) -> Callable[..., Any]:
-    """What makes fields of one panel of `attendant serve --help`."""
+    """Maker of the fields of one panel of `attendant serve --help`."""
 
     def setting(
         default: object,

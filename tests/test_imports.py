@@ -34,6 +34,9 @@ ROOMS = {
     "service/contract": Room("errors"),
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
+    "service/text": Room("errors contract runtime"),
+    "service/grammars": Room("errors runtime"),
+    "service/calls": Room("errors"),
     "service/observe": Room(
         "errors records settings",
         "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
@@ -42,30 +45,34 @@ ROOMS = {
         "errors records contract runtime", "collate engine limits queue request"
     ),
     "service/generation": Room(
-        "errors records contract runtime",
-        "adapter_buffers decoder decoder_interface encoder_decoder engine inbox opening"
-        " paged_decoder params sampling scheduler sequence step_logits stream",
+        "errors records contract runtime grammars",
+        "engine inbox sequence stream choosing/params choosing/sampling choosing/step_logits"
+        " decoders/adapter_buffers decoders/decoder decoders/decoder_interface"
+        " decoders/encoder_decoder decoders/opening decoders/paged_decoder steps/scheduler",
     ),
-    "service/serving/tasks": Room("errors records contract runtime"),
+    "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
-        "errors records contract settings runtime observe batching generation serving/tasks"
+        "errors records contract settings runtime text grammars observe batching generation"
+        " serving/tasks"
     ),
     "service/repository": Room(
-        "errors records contract settings runtime observe batching generation serving"
+        "errors records contract settings runtime text observe batching generation serving"
         " serving/tasks",
         "limits loading repository version",
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
-        "errors records contract settings runtime observe generation serving serving/tasks"
-        " repository"
+        "errors records contract settings runtime text grammars calls observe generation serving"
+        " serving/tasks repository"
     ),
     "service/rpc": Room(
         "errors records settings observe serving api",
         "health ports server",
     ),
     # No front knows of another.
-    "service/http": Room("errors records contract settings serving repository api", "server"),
+    "service/http": Room(
+        "errors records contract settings grammars calls serving repository api", "server"
+    ),
     "service/open_ports": Room("settings"),
     "service/descriptors": Room("errors settings"),
     "service/app": Room(
@@ -89,27 +96,23 @@ ROOMS = {
     "export/settings": Room("errors models/settings models/data service/contract"),
     "export/examples": Room("errors settings models service/contract"),
     "export/graphs": Room(
-        "errors settings models service/contract service/runtime service/generation/adapter_buffers"
-        " service/generation/decoder service/generation/encoder_decoder"
+        "errors settings models service/contract service/runtime service/generation/decoders"
     ),
     "export/precision": Room(
-        "errors graphs models service/contract/tensors service/runtime service/generation/decoder"
+        "errors graphs models service/contract/tensors service/generation/decoders/decoder"
     ),
     "export/checks": Room(
         "errors settings graphs models service/contract service/runtime service/batching/collate"
-        " service/generation/adapter_buffers service/generation/decoder"
-        " service/generation/decoder_interface"
-        " service/generation/encoder_decoder service/generation/step_logits"
+        " service/generation/decoders service/generation/choosing/step_logits"
         " service/serving/tasks/answers service/serving/tasks/entities service/serving/tasks/task"
     ),
     "export/writer": Room(
         "errors settings graphs models service/errors service/contract service/serving/tasks/table"
-        " service/generation/adapter_buffers service/generation/decoder"
-        " service/generation/encoder_decoder"
+        " service/generation/decoders service/text"
     ),
     "export/recipes": Room(
         "errors settings examples graphs precision checks writer models service/errors"
-        " service/contract service/runtime service/batching/collate"
+        " service/contract service/runtime service/text service/batching/collate"
     ),
     "export/adapters": Room("errors settings writer models service/contract/adapter"),
     "export/exporter": Room("errors settings recipes writer models service/contract"),
@@ -136,25 +139,27 @@ ROOMS = {
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
-    "loadtests/fleet": Room("load service"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/locustfile": Room("load"),
+    "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.
 ASKING = "commands/ask/"
 DOORS = {
     "onnxruntime": ("service/runtime/session.py",),
     "tokenizers": (
-        "service/runtime/tokenizer.py",
-        "service/runtime/token_bytes.py",
-        "service/runtime/tokenizer_cost.py",
+        "service/text/tokenizer.py",
+        "service/text/token_bytes.py",
+        "service/text/tokenizer_cost.py",
         "models/",
         "export/",
         "commands/train/",
     ),
     "PIL": ("service/runtime/images.py",),
-    "llguidance": ("service/runtime/grammar",),
+    "llguidance": tuple(
+        f"service/grammars/{name}.py" for name in ("compiler", "source_text", "worker")
+    ),
     "prometheus_client": (
         "service/observe/metrics.py",
         "service/observe/generation.py",
@@ -163,17 +168,21 @@ DOORS = {
     "opentelemetry": ("service/observe/telemetry.py",),
     "grpc": (
         "service/rpc/",
-        *(f"{ASKING}{name}.py" for name in ("access", "grpc_transport", "health")),
+        *(f"{ASKING}client/{name}.py" for name in ("access", "grpc_transport", "health")),
     ),
-    "grpc_health": ("service/rpc/", f"{ASKING}health.py"),
+    "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
     "attendant": ("service/api/", "service/http/", ASKING),
-    "uvicorn": ("service/http/",),
+    "uvicorn": ("service/http/wire/connection.py",),
+    "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
-    "msgspec": ("service/http/",),
-    "jinja2": ("service/runtime/template_worker.py",),
+    "msgspec": (
+        *("service/http/", "service/calls/", "service/api/codec.py"),
+        *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
+    ),
+    "jinja2": ("service/text/template_worker.py",),
     "typer": ("commands/",),
-    "urllib3": (f"{ASKING}http_transport.py",),
+    "urllib3": (f"{ASKING}client/http_transport.py",),
     "rich": (
         "commands/",
         "service/observe/logs.py",
@@ -183,8 +192,8 @@ DOORS = {
     "ray": (f"{ASKING}bulk/ray_job.py",),
     "matplotlib": (
         "commands/pictures.py",
-        "commands/ask/heat_map.py",
-        "commands/ask/fill_picture.py",
+        "commands/ask/shown/heat_map.py",
+        "commands/ask/shown/fill_picture.py",
         "commands/train/",
         "models/data/generated/digit_images.py",  # writes PNG files
     ),
@@ -193,8 +202,9 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
+    *(f"calls/{name}" for name in ("answers", "features", "images", "reading", "record", "texts")),
     "contract/adapter",
-    "generation/adapter_buffers",
+    "generation/decoders/adapter_buffers",
     "generation/adapter_places",
     "batching/backlog",
     "batching/collate",
@@ -204,9 +214,9 @@ POLICY = (
     "batching/request",
     "contract/accelerators",
     "contract/config_completion",
-    "contract/grammar",
-    "contract/number_bounds",
-    "contract/schema_checks",
+    "grammars/form",
+    "grammars/number_bounds",
+    "grammars/schema_checks",
     "contract/config_checks",
     "contract/embedder_use",
     "contract/interface",
@@ -221,24 +231,24 @@ POLICY = (
     "contract/session_tuning",
     "contract/warmup_samples",
     "errors",
-    "generation/beams",
-    "generation/paged_cache",
-    "generation/decoder_interface",
-    "generation/grammar_state",
-    "generation/kv_cache",
-    "generation/likeliest",
+    "generation/steps/beams",
+    "generation/cache/paged_cache",
+    "generation/decoders/decoder_interface",
+    "grammars/state",
+    "generation/cache/kv_cache",
+    "generation/choosing/top_candidates",
     "generation/wait_estimator",
-    "generation/packed_scheduler",
-    "generation/params",
-    "generation/prefix_store",
-    "generation/sampler_state",
-    "generation/sampling",
-    "generation/scheduler",
+    "generation/steps/packed_scheduler",
+    "generation/choosing/params",
+    "generation/cache/prefix_store",
+    "generation/choosing/sampler_state",
+    "generation/choosing/sampling",
+    "generation/steps/scheduler",
     "generation/sequence",
-    "generation/slot_scheduler",
-    "generation/speculation",
-    "generation/step_graphs",
-    "generation/step_logits",
+    "generation/steps/slot_scheduler",
+    "generation/steps/speculation",
+    "generation/decoders/step_graphs",
+    "generation/choosing/step_logits",
     "generation/text_stream",
     "observe/statistics",
     "records",
@@ -249,13 +259,13 @@ POLICY = (
     "runtime/cpus",
     "runtime/cuda",
     "runtime/device_errors",
-    "runtime/known_words",
+    "text/word_cache",
     "runtime/pace",
-    "runtime/pair_tokenizer",
-    "runtime/special_texts",
-    "runtime/token_bytes",
-    "runtime/tokenizer",
-    "runtime/tokenizer_cost",
+    "text/pair_tokenizer",
+    "text/special_texts",
+    "text/token_bytes",
+    "text/tokenizer",
+    "text/tokenizer_cost",
     "serving/response_cache",
     "serving/tasks/answers",
     "serving/tasks/attention",
@@ -273,7 +283,7 @@ POLICY = (
     "serving/tasks/texts",
     "settings",
 )
-PURE = (*(f"service/{name}" for name in POLICY), "commands/ask/comparison")
+PURE = (*(f"service/{name}" for name in POLICY), "commands/ask/shown/comparison")
 
 
 @cache

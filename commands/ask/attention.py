@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from attendant.v1 import features_pb2 as pb
 
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.ask.options import (
     MAX_UINT32,
     SERVER,
@@ -72,7 +72,7 @@ def attention(
 ) -> None:
     """Draw a model's attention weights for a text, as a picture or in the terminal."""
     # imports numpy, which only this command needs
-    from commands.ask.heat_map import HeatMap, picture, without_special
+    from commands.ask.shown.heat_map import HeatMap, picture, without_special
 
     request = pb.AttendRequest(
         model=model, version=version, text=text, target=target, layers=layer, heads=head

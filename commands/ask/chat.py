@@ -13,11 +13,11 @@ from typing import Annotated, Any
 import typer
 from attendant.v1 import generation_pb2 as pb
 
-from commands.ask import generation_tables
-from commands.ask.client import Client
+from commands.ask.client.client import Client
+from commands.ask.client.refusal import CallError
 from commands.ask.generate import PATIENT, SAMPLING, params_of, shown
 from commands.ask.options import Model, Server, Version, asks
-from commands.ask.refusal import CallError
+from commands.ask.shown import generation_tables
 from commands.errors import errors, print_error
 from commands.flags import command_of, own_parameters
 
@@ -105,7 +105,7 @@ def _check_model(client: Client, name: str) -> None:
 
 
 def _lines(is_terminal: bool) -> Iterator[str]:
-    """What a person types until the end, without empty lines."""
+    """Lines that a person types until the end, without empty ones."""
     while True:
         try:
             text = input(PROMPT if is_terminal else "").strip()

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 from attendant.v1 import features_pb2, text_pb2
 
-from commands.ask import tables
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.ask.in_flight import Answered
 from commands.ask.lines import Texts as GivenTexts
 from commands.ask.options import (
@@ -23,7 +22,8 @@ from commands.ask.options import (
     asks,
     console,
 )
-from commands.ask.outputs import output_of
+from commands.ask.shown import tables
+from commands.ask.shown.outputs import output_of
 from commands.ask.texts import Ask, AsNdjson, answer_texts, answers, texts_of
 from service.errors import InvalidArgument
 

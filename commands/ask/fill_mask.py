@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from attendant.v1 import reading_pb2 as pb
 
-from commands.ask import tables
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.ask.options import (
     MAX_UINT32,
     SERVER,
@@ -28,11 +27,12 @@ from commands.ask.options import (
     given_texts,
     write_plot,
 )
+from commands.ask.shown import tables
 from commands.ask.texts import AsNdjson, answer_texts
 from service.errors import SettingError
 
 if TYPE_CHECKING:
-    from commands.ask.comparison import ComparedWord  # numpy, which few commands need
+    from commands.ask.shown.comparison import ComparedWord  # numpy, which few commands need
 
 COMPARED_WORDS = 20  # of each prompt, by default
 MAX_PROMPTS = 8  # to compare: a column each
@@ -136,7 +136,7 @@ def _show_comparison(request: pb.FillMaskRequest, server: Server, plot: Path | N
         found = compare(client, request)
     console.print(tables.comparison(request.texts, found))
     if plot is not None:
-        from commands.ask.fill_picture import picture
+        from commands.ask.shown.fill_picture import picture
 
         write_plot(plot, picture(request.texts, found))
 
@@ -164,7 +164,7 @@ def compare(client: Client, request: pb.FillMaskRequest) -> "list[ComparedWord]"
         words = [word for found in _by_prompt(client, request) for word in found]
         request.top_k = 0
         request.candidates.extend(dict.fromkeys(words))
-    from commands.ask.comparison import compared, crossing_of  # heavy
+    from commands.ask.shown.comparison import compared, crossing_of  # heavy
 
     found = compared(_by_prompt(client, request))
     crossing = crossing_of(request.texts)

@@ -15,8 +15,7 @@ from unicodedata import category
 import typer
 from attendant.v1 import generation_pb2 as pb
 
-from commands.ask import generation_tables as tables
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.ask.options import (
     MAX_UINT32,
     MAX_UINT64,
@@ -29,6 +28,7 @@ from commands.ask.options import (
     console,
     show,
 )
+from commands.ask.shown import generation_tables as tables
 from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
 

@@ -18,8 +18,8 @@ from queue import Empty, Queue
 from threading import Lock, Thread
 from typing import Generic, Self, TypeVar
 
+from commands.ask.client.refusal import CallError
 from commands.ask.lines import Line, Texts
-from commands.ask.refusal import CallError
 
 R = TypeVar("R")  # response
 REQUEST_TEXTS = 64

@@ -35,7 +35,7 @@ def infer(
     """Send tensors to any model, over the Open Inference Protocol."""
     import numpy as np  # imported late: few commands need it
 
-    from commands.ask.tensor_client import InferenceClient, nested
+    from commands.ask.client.tensor_client import InferenceClient, nested
 
     values = _values(inputs)
     with InferenceClient(*server) as client:

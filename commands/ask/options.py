@@ -13,15 +13,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from commands.ask.access import (
+from commands.ask.client.access import (
     MAX_TIMEOUT_S,
     NO_ACCESS,
     Access,
     own_address,
     read_access,
 )
+from commands.ask.client.refusal import CallError
 from commands.ask.message_json import json_fields
-from commands.ask.refusal import CallError
 from commands.errors import FAILURE, errors, print_error
 from commands.pictures import MissingFontWarning, png_of
 from service.errors import SettingError

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from attendant.v1 import reading_pb2 as pb
 
-from commands.ask import tables
 from commands.ask.bulk.options import (
     NO_FILES,
     Files,
@@ -20,7 +19,7 @@ from commands.ask.bulk.options import (
     input_of,
     takes_files,
 )
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.ask.options import (
     MAX_UINT32,
     SERVER,
@@ -32,6 +31,7 @@ from commands.ask.options import (
     asks,
     show,
 )
+from commands.ask.shown import tables
 from commands.ask.texts import AsNdjson, answer_texts
 from service.errors import SettingError
 

@@ -1,4 +1,4 @@
-"""What a user may do about a refused request that names a wrong model: the models that there are.
+"""Remedies for a refused request that names a wrong model: the models that there are.
 
 The server's texts are Triton's, on which programs match; the command line asks the server for its
 models and adds the way out.
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from attendant.v1 import text_pb2
 
-from commands.ask.access import Access
-from commands.ask.client import Client
-from commands.ask.refusal import CallError
+from commands.ask.client.access import Access
+from commands.ask.client.client import Client
+from commands.ask.client.refusal import CallError
 
 MAX_WAIT_S = 5.0  # for the list of models
 MAX_NAMED = 8  # models in one line
@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def remedy(error: CallError, model: str, address: str, timeout_s: float, access: Access) -> str:
-    """What follows the server's text; empty where nothing is known, or the list is refused."""
+    """Addition to the server's text; empty where nothing is known, or the list is refused."""
     if error.status not in ("NOT_FOUND", "FAILED_PRECONDITION"):
         return ""
     try:

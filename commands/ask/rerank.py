@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 from attendant.v1 import text_pb2 as pb
 
-from commands.ask import tables
 from commands.ask.bulk.options import NO_FILES, Files, answer_file, input_of, takes_files
-from commands.ask.client import Client
+from commands.ask.client.client import Client
+from commands.ask.client.refusal import CallError
 from commands.ask.in_flight import Answered
 from commands.ask.lines import Line, StreamedTexts
 from commands.ask.lines import Texts as Documents
@@ -33,7 +33,7 @@ from commands.ask.options import (
     asks,
     console,
 )
-from commands.ask.refusal import CallError
+from commands.ask.shown import tables
 from commands.ask.texts import answers, texts_of
 from service.errors import InvalidArgument, SettingError
 

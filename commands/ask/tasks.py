@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import typer
 from attendant.v1 import text_pb2 as pb
 
-from commands.ask import embedding_tables, tables
 from commands.ask.bulk.options import (
     NO_FILES,
     Files,
@@ -16,8 +15,7 @@ from commands.ask.bulk.options import (
     input_of,
     takes_files,
 )
-from commands.ask.client import Client
-from commands.ask.model_table import ModelTable
+from commands.ask.client.client import Client
 from commands.ask.options import (
     MAX_UINT32,
     SERVER,
@@ -33,6 +31,8 @@ from commands.ask.options import (
     asks,
     show,
 )
+from commands.ask.shown import embedding_tables, tables
+from commands.ask.shown.model_table import ModelTable
 from commands.ask.texts import AsNdjson, answer_texts
 
 

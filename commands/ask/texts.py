@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from commands.ask.client.refusal import CallError
 from commands.ask.in_flight import Answered, InFlight, Refused
 from commands.ask.lines import GivenTexts, StreamedTexts, Texts
 from commands.ask.options import TRUNCATION, is_stdin
-from commands.ask.outputs import Draw, output_of
 from commands.ask.progress import progress
-from commands.ask.refusal import CallError
+from commands.ask.shown.outputs import Draw, output_of
 from commands.errors import FAILURE, errors, print_error
 from service.errors import InvalidArgument, SettingError
 

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from attendant.v1 import vision_pb2 as pb
 
-from commands.ask import tables
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.ask.options import MAX_UINT32, SERVER, AsJson, Model, Server, Version, asks, show
+from commands.ask.shown import tables
 from service.errors import SettingError
 from service.settings import Settings
 

@@ -64,7 +64,7 @@ def summary(checkpoint: Checkpoint, folder: Path) -> Table:
 
 
 def _rows(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
-    """What the task's models have beside a network."""
+    """Facts of the task's models beside a network."""
     if checkpoint.task == "image-classification":
         sizes = checkpoint.config
         yield "images", f"{sizes.height} x {sizes.width}, {sizes.channels} channels"

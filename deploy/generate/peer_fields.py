@@ -8,16 +8,17 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from service.http.peer_fields import PeerField, Verdict
-from service.http.peer_tables import CHATS, COMPLETIONS, GENERATION, READING, TABLES
+from service.http.shared.peer_fields import PeerField, Verdict
+from service.http.shared.peer_tables import CHATS, COMPLETIONS, GENERATION, READING, TABLES
 
 PATH = Path(__file__).parents[2] / "docs/reference/peer-fields.md"
 HEAD = """# Fields of other servers
 
 What becomes of the request fields that clients of OpenAI, vLLM, SGLang, llama.cpp, Ollama,
 text-generation-inference, text-embeddings-inference, Jina, Voyage and Cohere send.
-`python -m deploy.generate.peer_fields` writes this page from `service/http/peer_tables.py`, and
-`tests/service/http/test_peer_fields.py` sends every field to every route of its kind.
+`python -m deploy.generate.peer_fields` writes this page from
+`service/http/shared/peer_tables.py`, and `tests/service/http/shared/test_peer_fields.py` sends
+every field to every route of its kind.
 
 - *Done*: the field is read; it changes the answer, or a wrong value is refused.
 - *Refused*: 400 with the field's name and the code `unsupported_parameter`, unless the value is

@@ -18,8 +18,8 @@ from export.errors import ExportError
 from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import open_session
 from service.contract.adapter import Adapter, Factors
-from service.generation.adapter_buffers import AdapterShape
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.adapter_buffers import AdapterShape
+from service.generation.decoders.decoder import OnnxDecoder
 
 MAX_ERROR = 1e-3  # of logits, as of the plain graph in float32
 PROMPT_TOKENS = (7, 7, 7)

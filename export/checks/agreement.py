@@ -127,7 +127,7 @@ def _changes_of_texts(outputs: Sequence[TextOutputs], changes: Changes) -> dict[
 
 
 def _cosines_of_texts(outputs: Sequence[TextOutputs]) -> dict[str, float]:
-    """Of each text's outputs with the network's; a single value has no direction, and none."""
+    """Cosines of each text's outputs with the network's; single values have no direction."""
     pairs = [(each.by_graph.ravel(), each.by_network.ravel()) for each in outputs]
     cosines = [
         float(ours @ theirs / max(np.linalg.norm(ours) * np.linalg.norm(theirs), SMALLEST))
@@ -283,7 +283,7 @@ def _same_neighbours(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[s
 
 
 def _cosines(vectors_TD: np.ndarray) -> np.ndarray:  # noqa: N803 - T texts, D values
-    """Of all two texts; a text with itself is no pair, and has the least."""
+    """Cosines of all pairs of texts; a text with itself is no pair, and has the least."""
     cosines = cosines_of(vectors_TD)
     np.fill_diagonal(cosines, -np.inf)
     return cosines
@@ -336,7 +336,7 @@ CHANGES: dict[str, Changes] = {  # of tasks whose answers are numbers, by what m
 
 
 def changes_of(task: str, score_function: str) -> Changes | None:
-    """What compares the numbers that a task answers with; None where it answers with spans."""
+    """Comparison of the numbers that a task answers with; None where it answers with spans."""
     if task == "fill-mask":
         return probability_changes
     if task == "embedding":

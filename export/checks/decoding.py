@@ -18,9 +18,9 @@ import torch
 from export.errors import ExportError
 from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import open_session
-from service.generation.decoder import OnnxDecoder
-from service.generation.decoder_interface import Decoder
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.decoder_interface import Decoder
 
 NUM_STEPS = 64
 PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer

@@ -33,7 +33,7 @@ def probability_changes(by_graph: np.ndarray, by_network: np.ndarray) -> dict[st
 
 
 def label_probability_changes(by_graph: np.ndarray, by_network: np.ndarray) -> dict[str, float]:
-    """The same figures of logits [N, labels], each of which has a probability of its own."""
+    """Changes of logits [N, labels], each of which has a probability of its own."""
     both = (np.stack([values, np.zeros_like(values)], axis=-1) for values in (by_graph, by_network))
     return probability_changes(*both)
 

@@ -26,7 +26,7 @@ from export.errors import ExportError
 from export.graphs.encoder_decoder import cross_names
 from export.graphs.graph import open_session
 from models.networks.transformer import DecoderLayer, Transformer
-from service.generation.encoder_decoder import EncoderDecoder, SourceLimits
+from service.generation.decoders.encoder_decoder import EncoderDecoder, SourceLimits
 
 SOURCE_TOKENS = (1, 7, 40, 1_024)  # fewer where the model takes fewer
 MAX_ENCODER_ERROR = 1e-3  # of keys and values, which are about as large as logits
@@ -65,7 +65,7 @@ def measure_texts(
     decoder: onnx.ModelProto,
     sources: Sequence[Row],
 ) -> DecoderParity:
-    """What graphs that round write of texts, beside what PyTorch would choose at each place."""
+    """Texts that rounding graphs write, beside what PyTorch would choose at each place."""
     longest = max(map(len, sources))
     opened = open_graphs(network, encoder, decoder, len(sources) + 1, longest)
     return compare_decoding(opened, sources, _with_network(network))

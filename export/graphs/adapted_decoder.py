@@ -8,7 +8,7 @@ Beside the tensors of `export/graphs/cached_decoder.py`, P places of rank r:
 
 A product gives `x W + where(mask, x A, 0) B`. Choosing instead of multiplying by the mask keeps
 rows apart also where an adapter's product overflows. A and B are inputs, so that adapters come and
-go while the graph is served; see `service/generation/adapter_buffers.py`.
+go while the graph is served; see `service/generation/decoders/adapter_buffers.py`.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; C = P * r
 
@@ -36,8 +36,8 @@ from export.graphs.gated_layers import PackedFeedForward
 from export.graphs.graph import check_fused, clean, export_program
 from models.networks.layers import FeedForward
 from service.contract.adapter import INPUT_SIDE, OUTPUT_SIDE
-from service.generation.adapter_buffers import MASK, PREFIX
-from service.generation.decoder import cache_names
+from service.generation.decoders.adapter_buffers import MASK, PREFIX
+from service.generation.decoders.decoder import cache_names
 
 
 class AdapterPlan(NamedTuple):
@@ -78,7 +78,7 @@ def trace_adapted(network: DecoderNetwork, plan: AdapterPlan) -> onnx.ModelProto
 
 
 class _Bound:
-    """What the adapted products of a run read: no part of a module's state."""
+    """Inputs of the adapted products of a run: no part of a module's state."""
 
     mask: Tensor  # bool [B, 1, C]
     sides: Mapping[str, tuple[Tensor, Tensor]] = {}  # by module

@@ -43,8 +43,8 @@ from models.networks.llama import (
     LlamaLayer,
 )
 from service.contract.manifest import Precision
-from service.generation.decoder import INPUTS as INPUTS_BUT_POSITIONS
-from service.generation.decoder import POSITIONS, cache_names
+from service.generation.decoders.decoder import INPUTS as INPUTS_BUT_POSITIONS
+from service.generation.decoders.decoder import POSITIONS, cache_names
 
 OPERATOR = "GroupQueryAttention"
 FIRST_LENGTH, NORMS_AT = 5, 14  # places among the operator's inputs
@@ -229,7 +229,7 @@ class CachedAttention(nn.Module):
 
 
 class NormingAttention(CachedAttention):
-    """The same where the operator normalises each head itself, before it rotates: on CUDA."""
+    """Cached attention whose operator normalises each head before it rotates: on CUDA."""
 
     def _taken_inside(self, head_size: int) -> nn.ParameterList:
         norms = [norm for norm in self.norms if isinstance(norm, HeadNorm)]

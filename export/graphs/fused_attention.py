@@ -216,7 +216,7 @@ class FusedAttention(nn.Module):
     def added_scores(
         self, _query: Tensor, _key: Tensor, packing: Packing | OneToken
     ) -> Tensor | None:
-        """What is added to the scores, or which keys are seen; None where padding is all."""
+        """Terms added to the scores, or which keys are seen; None where padding is all."""
         return packing.scores(self.window)
 
     def _onnx_attention(
@@ -273,7 +273,7 @@ class FusedAttention(nn.Module):
 
 
 class FusedDisentangledAttention(FusedAttention):
-    """The same with the products of distances, whose vectors are projected before the export."""
+    """Fused attention with products of distances, whose vectors are projected before the export."""
 
     def __init__(
         self, attention: DisentangledAttention, operator: Operator, relative: DistanceVectors

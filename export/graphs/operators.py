@@ -1,10 +1,12 @@
 """The tracer's table of operators, made once for a process.
 
-`torch.onnx.export` reads the source of 500 functions anew for each graph. That takes a second, more
 `torch.onnx.export` reads the source of 500 functions anew for each graph. That takes a second,
 more than tracing a small network does, and an export traces several graphs. The table depends only
-on the opset, and nothing changes it after it is made. torch has no public way to hand it over; its
-version is pinned exactly. Not for several threads at once.
+on the opset, and nothing changes it after it is made. Not for several threads at once.
+
+What is borrowed of torch beside its promises, in this file alone, so its version is pinned in
+pyproject.toml: `ONNXRegistry.from_torchlib`, which is exchanged for a moment, as torch has no
+public way to hand the table over, and `TORCHLIB_OPSET`.
 """
 
 from collections.abc import Iterator

@@ -55,7 +55,7 @@ class Packing:
         return None if is_causal else self.keys
 
     def scores(self, window: int) -> Tensor | None:
-        """What `keys` does not say of scores: [B, 1 or H, S, S], or None where it says all.
+        """Scores beyond what `keys` says: [B, 1 or H, S, S], or None where it says all.
 
         Bool is which keys a query sees, float what is added. Padding sees itself, so that what
         nothing reads is a number.
@@ -99,7 +99,7 @@ class Packing:
         return place_BS.flatten().index_select(0, self.position_N).unsqueeze(0)
 
     def places(self, _: Tensor) -> Tensor:
-        """The same of queries, which are all tokens."""
+        """Places of queries, which are all tokens."""
         return self.token_places
 
     unpack_queries = unpack
@@ -184,7 +184,7 @@ class OneToken:
 
     @property
     def distances(self) -> Tensor | None:
-        """Those of all tokens."""
+        """Distances of all tokens."""
         return self.packing.distances
 
     def masked(self, scores_BH1S: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Graphs with fewer bits."""
+"""Quantization: graphs with fewer bits."""

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.graphs.files import copy_of
 from export.graphs.graph import open_session
-from export.precision.blocks import BLOCK_SIZE, is_product, with_products_as_matmul
-from export.precision.compensated import Rounded, round_compensated
+from export.precision.blockwise import BLOCK_SIZE, is_product, with_products_as_matmul
+from export.precision.gptq import Rounded, round_compensated
 from export.precision.samples import prompt_of
 
 BITS = 4

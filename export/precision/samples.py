@@ -20,7 +20,7 @@ from export.graphs.int8_cache import Largest
 from models.data.generated.python_topics import python_topics
 from models.data.tokenizer import cutting_copy
 from service.contract.tensors import TensorSpec
-from service.generation.decoder import DecoderShape
+from service.generation.decoders.decoder import DecoderShape
 
 NUM_TEXTS = 192  # more did not measure better
 NUM_COMPARED = 160  # to compare answers on, none of them calibrated on: one is 0.6 per cent
@@ -101,7 +101,7 @@ def largest_values(
 def prompt_of(
     row: Sequence[int], inputs: Sequence[TensorSpec], num_logits: int = 1
 ) -> dict[str, np.ndarray]:
-    """What a float32 graph takes to read one row from its start; the last logits are asked for."""
+    """Inputs with which a float32 graph reads one row from its start; it gives the last logits."""
     num_tokens = len(row)
     given = {
         "input_ids": np.array([row]),

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.errors import ExportError
-from service.contract.conversation import texts_of
 from service.errors import LoadError
-from service.runtime.template_process import TemplateLimits, TemplateProcess
+from service.text.conversation import texts_of
+from service.text.template_process import TemplateLimits, TemplateProcess
 
 # Of a render, of which there is none here.
 NO_RENDER = TemplateLimits(limit_s=1.0, max_characters=1)

@@ -27,11 +27,11 @@ from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.widened import widened
-from export.precision.blocks import quantize_blocks
-from export.precision.evened import evened
+from export.precision.blockwise import quantize_blocks
 from export.precision.moments import SampledRounding
-from export.precision.rows import quantize_rows
+from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values, sample_rows
+from export.precision.smoothquant import evened
 from export.recipes.chat_templates import check_templates
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, versions
 from export.writer import Built, ExportedModel, build_graphs
@@ -165,7 +165,7 @@ class _Decoder:
         return graph
 
     def _build_half(self, kind: GraphKind) -> Built:
-        """The same for fp16 and bf16; on CUDA the graph gives candidates for sampling too."""
+        """Graphs in fp16 and bf16; on CUDA they give candidates for sampling too."""
         network, (precision, layout) = self.network, kind
         _check_range(network, precision)
         is_for_cuda = self.settings.target != "cpu"

@@ -21,8 +21,8 @@ from export.graphs.candidates import with_candidates
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from export.graphs.graph import DTYPES, fused_ops
 from export.graphs.widened import widened
-from export.precision.blocks import quantize_blocks
-from export.precision.rows import quantize_rows
+from export.precision.blockwise import quantize_blocks
+from export.precision.per_token import quantize_rows
 from export.precision.samples import sample_rows
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, check_float, versions
 from export.writer import Built, ExportedModel, build_graphs

@@ -31,7 +31,7 @@ class SamplePixels:
 
     @property
     def batches(self) -> Iterator[np.ndarray]:
-        """Those to calibrate on, one by one."""
+        """Batches to calibrate on, one by one."""
         return (image_CHW[None] for image_CHW in self.calibration_NCHW)
 
 

@@ -7,45 +7,40 @@
     python -m loadtests.compare llamas --quick     decoders of Llama's kind, in 12 minutes
     python -m loadtests.compare encoders           embedders and rerankers, real lengths
     python -m loadtests.compare report             what was measured so far, once more
-    python -m loadtests.compare overview           the README's picture, from figures kept in docs/
+    python -m loadtests.compare overview           README's picture, from loadtests/results
 
 Each peer is installed into its own environment below `build/compare/`, opens the same models as
 ours, and is refused if its outputs disagree with float32 transformers. All that are left are open
-at once and take turns, A B C C B A, and each ratio is of one round. `*_peers.py` declare the peers,
-`*_contest.py` and `traffic.py` the load.
+at once and take turns, A B C C B A, and each ratio is of one round. `peers.py` declares the peers,
+`panel.py` and `traffic.py` the load.
 """
 
 import signal
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from loadtests.compare import panels
+from loadtests.compare import charts
 from loadtests.compare import report as reports
-from loadtests.compare.comparison import admitted
-from loadtests.compare.encoder_contest import ENCODER_CONTEST
-from loadtests.compare.encoder_table import encoder_tables
-from loadtests.compare.engine_contest import ENGINE_CONTEST
+from loadtests.compare.comparison import verified
 from loadtests.compare.environments import BUILD, MODELS
-from loadtests.compare.llama_contest import LLAMAS
-from loadtests.compare.machine import machine
-from loadtests.compare.model_contest import Choice, ModelContest, compare_models, ready
 from loadtests.compare.models import BERT, Reference, reference_path
-from loadtests.compare.peer import Peer
-from loadtests.compare.server_contest import SERVER_CONTEST
-from loadtests.compare.server_table import server_tables
+from loadtests.compare.panel import PANELS, Choice, Panel, compare_models, ready
+from loadtests.compare.peers import Program
 from loadtests.load.lengths import Sizes, mixed_sizes, sizes_of_texts
+from loadtests.load.machine import machine
+from loadtests.measure.results import read_all, write
 from service.runtime.cpus import available_cpus
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 console = Console()
 RESULTS = BUILD / "results"
+ENGINES, SERVERS = PANELS["engines"], PANELS["servers"]
 
 PeerNames = Annotated[
     list[str] | None, typer.Option("--peer", help="Peers whose names begin so; all by default.")
@@ -67,39 +62,6 @@ CPUS = available_cpus()
 TERMINATED = 128 + signal.SIGTERM  # as shells have it
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A contest as a command."""
-
-    contest: ModelContest
-    what: str
-    kinds: str  # examples of traffic
-
-
-CONTESTS = {
-    "engines": Named(
-        ENGINE_CONTEST,
-        "Engines in process, for an encoder and a decoder.",
-        "fixed, mixed-8 and others",
-    ),
-    "servers": Named(
-        SERVER_CONTEST,
-        "Servers over the network of this machine, and the session without one.",
-        "serve-real-32 and others",
-    ),
-    "llamas": Named(
-        LLAMAS,
-        "Decoders of Llama's kind beside other engines, and the share of the machine's limit.",
-        "alone-1, mixed-8 and others",
-    ),
-    "encoders": Named(
-        ENCODER_CONTEST,
-        "Embedders and rerankers on texts of real lengths beside other engines, ours also served.",
-        "real",
-    ),
-}
-
-
 def _settings(named: Sequence[str] | None) -> dict[str, object]:
     values: dict[str, object] = {}
     for pair in named or ():
@@ -114,21 +76,21 @@ def _settings(named: Sequence[str] | None) -> dict[str, object]:
 @app.command()
 def models() -> None:
     """Write BERT, GPT-2 and what transformers makes of them, unless they are there."""
-    for model in ENGINE_CONTEST.titles:
-        ENGINE_CONTEST.write_missing(model)
+    for model in ENGINES.titles:
+        ENGINES.write_missing(model)
 
 
-def _invited(
+def _selected(
     names: Sequence[str] | None, *, quick: bool
-) -> Iterator[tuple[str, ModelContest, list[Peer]]]:
+) -> Iterator[tuple[str, Panel, list[Program]]]:
     """Of engines and servers: each model with its peers that could be installed."""
     found = False
-    for contest in (ENGINE_CONTEST, SERVER_CONTEST):
-        for model in contest.titles:
-            if invited := contest.invited(model, Choice(names or (), is_quick=quick)):
+    for panel in (ENGINES, SERVERS):
+        for model in panel.titles:
+            if selected := panel.selected(model, Choice(names or (), is_quick=quick)):
                 found = True
-                contest.write_missing(model)
-                yield model, contest, ready(model, invited)[0]
+                panel.write_missing(model)
+                yield model, panel, ready(model, selected)[0]
     if not found:
         raise typer.BadParameter(f"no engine or server is called {', '.join(names or ())}")
 
@@ -136,43 +98,43 @@ def _invited(
 @app.command()
 def install(peer: PeerNames = None, quick: Quick = False) -> None:
     """Environments and converted models, ahead of time."""
-    for model, _, invited in _invited(peer, quick=quick):
-        for each in invited:
+    for model, _, selected in _selected(peer, quick=quick):
+        for each in selected:
             console.print(each.name, model, each.environment.versions())
 
 
 @app.command()
 def check(peer: PeerNames = None, ours_too: bool = True) -> None:
     """Whether the outputs of those that are installed agree with the reference."""
-    for model, contest, invited in _invited(peer, quick=False):
-        own = ready(model, contest.ours(model, (), {}))[0] if ours_too else []
+    for model, panel, selected in _selected(peer, quick=False):
+        own = ready(model, panel.ours(model, (), {}))[0] if ours_too else []
         reference = Reference.read(reference_path(MODELS, model))
-        for each in (*own, *invited):
+        for each in (*own, *selected):
             with ExitStack() as stack:
-                _, faults = admitted(stack, [each], reference, CPUS)
+                _, faults = verified(stack, [each], reference, CPUS)
             console.print(each.name, model, faults.get(each.name, "agrees"))
 
 
 def _command_of(name: str) -> None:
     """Add a command; all contests have the same options."""
-    named = CONTESTS[name]
+    panel = PANELS[name]
 
-    @app.command(name, help=named.what)
+    @app.command(name, help=panel.what)
     def compare(
         model: Annotated[
             list[str] | None,
-            typer.Option(help=f"{', '.join(named.contest.titles)}; all by default."),
+            typer.Option(help=f"{', '.join(panel.titles)}; all by default."),
         ] = None,
         peer: PeerNames = None,
         ours: Ours = None,
         traffic: Annotated[
-            list[str] | None, typer.Option(help=f"{named.kinds}; all by default.")
+            list[str] | None, typer.Option(help=f"{panel.examples}; all by default.")
         ] = None,
         texts: Annotated[
             list[Path] | None,
             typer.Option(
                 help="Real texts, one a line, whose lengths the rows of `real` have.",
-                hidden=named.contest is not ENGINE_CONTEST,
+                hidden=name != "engines",
             ),
         ] = None,
         setting: Settings = None,
@@ -181,7 +143,7 @@ def _command_of(name: str) -> None:
         quick: Quick = False,
         picture: Picture = None,
     ) -> None:
-        if texts and named.contest is not ENGINE_CONTEST:
+        if texts and name != "engines":
             raise typer.BadParameter(
                 f"--texts is an option of engines; {name} have their own texts"
             )
@@ -192,16 +154,16 @@ def _command_of(name: str) -> None:
         _compare(name, model or (), choice, picture)
 
 
-for _name in CONTESTS:
+for _name in PANELS:
     _command_of(_name)
 
 
 def _compare(name: str, models: Sequence[str], choice: Choice, picture: Path | None) -> None:
     """One contest, and its tables and picture."""
-    contest = CONTESTS[name].contest
+    panel = PANELS[name]
     facts = machine() | {"threads": choice.threads}
-    compare_models(contest, models, choice, facts, RESULTS)
-    names = {kind.name for kinds in contest.traffic.values() for kind in kinds}
+    compare_models(panel, models, choice, facts, RESULTS)
+    names = {kind.name for kinds in panel.traffic.values() for kind in kinds}
     _show(names, picture or BUILD / f"{name}.png")
 
 
@@ -217,13 +179,13 @@ def _sizes(files: Sequence[Path]) -> Sizes:
     """Lengths in tokens of rows of real lengths: of these texts, or as counted in others."""
     if not files:
         return mixed_sizes
-    ENGINE_CONTEST.write_missing(BERT)
+    ENGINES.write_missing(BERT)
     return sizes_of_texts(files, MODELS / BERT / "tokenizer.json")
 
 
 @app.command()
 def report(picture: Picture = None) -> None:
-    """Tables, JSON and picture of all that was kept; encoders.md, servers.md for the docs."""
+    """Tables, result files and picture of all that was kept."""
     _show(None, picture or BUILD / "picture.png")
 
 
@@ -233,15 +195,14 @@ def _show(names: Collection[str] | None, picture: Path) -> None:
     shown = [each for each in results if names is None or each.traffic in names]
     reports.show(shown, console)
     reports.draw(shown, picture)
-    reports.write_json(results, BUILD / "compare.json")
-    (BUILD / "encoders.md").write_text(encoder_tables(results))
-    (BUILD / "servers.md").write_text(server_tables(results))
+    for result in reports.published(results):
+        write(result, BUILD / "figures")
 
 
 @app.command()
-def overview(figures: Path = panels.FIGURES, picture: Path = panels.OVERVIEW) -> None:
-    """Draw the README's picture from figures that are kept with the project."""
-    panels.draw_overview(panels.read(figures), picture)
+def overview(picture: Path = charts.OVERVIEW) -> None:
+    """Draw README's picture from the result files of the project."""
+    charts.draw_overview(read_all(), picture)
 
 
 if __name__ == "__main__":

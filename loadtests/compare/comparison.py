@@ -19,7 +19,7 @@ from loadtests.compare.agreement import (
 from loadtests.compare.connection import Worker, WorkerError
 from loadtests.compare.environments import BUILD, environ
 from loadtests.compare.models import Reference
-from loadtests.compare.peer import Peer
+from loadtests.compare.peers import Program
 from loadtests.compare.traffic import CLASSIFY, EMBED, RERANK
 from loadtests.compare.worker import Answer, Setup, Work
 from loadtests.load.turns import take_turns
@@ -69,7 +69,7 @@ class Result:
 
 
 @contextmanager
-def opened(peer: Peer, threads: int) -> Iterator[Worker]:
+def opened(peer: Program, threads: int) -> Iterator[Worker]:
     """The peer's worker, its model loaded."""
     scratch = BUILD / "scratch" / peer.environment.name
     scratch.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def opened(peer: Peer, threads: int) -> Iterator[Worker]:
         yield worker
 
 
-def check(run: Callable[[Work], Answer], peer: Peer, reference: Reference) -> Agreement:
+def check(run: Callable[[Work], Answer], peer: Program, reference: Reference) -> Agreement:
     """Ask for the reference's rows, texts or prompts, several at once."""
     if peer.task == CLASSIFY:
         found = run(Work(reference.rows, CHECK_CONCURRENCY)).outputs
@@ -104,8 +104,8 @@ def check(run: Callable[[Work], Answer], peer: Peer, reference: Reference) -> Ag
     return tokens_agree(reference.tokens, answers, peer.precision, reference.likely)
 
 
-def admitted(
-    stack: ExitStack, peers: Sequence[Peer], reference: Reference, threads: int
+def verified(
+    stack: ExitStack, peers: Sequence[Program], reference: Reference, threads: int
 ) -> tuple[list[Side], dict[str, str]]:
     """The sides that agree, open until the stack ends; and the faults of the others."""
     sides, faults = [], {}

@@ -1,30 +1,44 @@
-"""Results as tables, JSON files and one picture; rows that we lose are shown like the others."""
+"""Results as tables, result files and one picture; rows that we lose are shown like the others."""
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from loadtests.compare import panels
+from loadtests.compare import charts
+from loadtests.compare.charts import Bar, Chart
 from loadtests.compare.comparison import Result
 from loadtests.compare.encoders import ENCODER_TRAFFIC
-from loadtests.compare.panels import Bar, Panel
 from loadtests.compare.server_traffic import SERVER_TRAFFIC
 from loadtests.compare.traffic import CLASSIFY, GENERATE, LLAMA_TRAFFIC, TRAFFIC
-from loadtests.load.turns import Spread, per_second, times_faster
+from loadtests.load.turns import Spread, per_second, spread, times_faster
+from loadtests.measure import harness, results
+from loadtests.measure.records import TIMES, Figure
 
 PERCENTS = (50, 99)
-LATENCY = "p50 / p99 ms"
-TO_FIRST = "first token, p50 ms"
-BY_MODEL = [*LLAMA_TRAFFIC.values(), *ENCODER_TRAFFIC.values(), *SERVER_TRAFFIC.values()]
-ORDER = [traffic.name for traffic in (*TRAFFIC, *chain.from_iterable(BY_MODEL))]
+# By the name of a result file: the subject of its page, and the kinds of traffic.
+SUBJECTS = {
+    "compare-engines": (
+        "Encoders beside other engines",
+        tuple(kind for kind in TRAFFIC if kind.task == CLASSIFY),
+    ),
+    "compare-decoders": (
+        "Decoders beside other engines",
+        tuple(kind for kind in TRAFFIC if kind.task == GENERATE),
+    ),
+    "compare-llamas": ("Decoders of Llama's kind", tuple(chain(*LLAMA_TRAFFIC.values()))),
+    "compare-encoders": (
+        "Embedders and rerankers beside other engines",
+        tuple(chain(*ENCODER_TRAFFIC.values())),
+    ),
+    "compare-servers": ("Beside other servers", tuple(chain(*SERVER_TRAFFIC.values()))),
+}
+ORDER = [kind.name for _, kinds in SUBJECTS.values() for kind in kinds]
 UNITS = {GENERATE: "tokens/s", CLASSIFY: "rows/s"}
 
 
@@ -37,8 +51,8 @@ def keep(result: Result, folder: Path) -> None:
 
 def kept(folder: Path) -> list[Result]:
     """All that were kept, by traffic, slowest last."""
-    results = [Result(**json.loads(path.read_text())) for path in sorted(folder.glob("*--*.json"))]
-    return sorted(results, key=lambda result: (_place(result), -speed(result)))
+    found = [Result(**json.loads(path.read_text())) for path in sorted(folder.glob("*--*.json"))]
+    return sorted(found, key=lambda result: (_place(result), -speed(result)))
 
 
 def _place(result: Result) -> tuple[int, str]:
@@ -57,102 +71,134 @@ def ratios(result: Result) -> dict[str, Spread]:
     return {name: times_faster(s, result.theirs_s) for name, s in result.ours_s.items()}
 
 
-def show(results: Sequence[Result], console: Console) -> None:
+def figures(found: Sequence[Result]) -> list[Figure]:
     """A table per kind of traffic: ours first, then the peers from fast to slow."""
-    for machine in {json.dumps(result.machine) for result in results}:
-        console.print(f"[dim]{machine}")
-    for command in dict.fromkeys(result.command for result in results):
-        console.print(f"[dim]python -m loadtests.compare {command}")
-    for _, group in groupby(results, _place):
-        console.print(_table(list(group)))
+    return [each for _, group in groupby(found, _place) for each in _of_traffic(list(group))]
 
 
-def _table(results: Sequence[Result]) -> Table:
-    first = results[0]
-    unit = _unit(first)
-    ours = our_speeds(results)
-    headings = [f"{name} over it" for name in ours]
-    waits, timed = _latencies(results), [LATENCY]
-    if not waits:
-        waits = _first_tokens(results)
-        timed = [TO_FIRST] if waits else []
-    title = f"{first.traffic}: {first.what}"
-    versions = dict(pair for result in results for pair in result.versions.items())
-    caption = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    table = Table("", unit, *headings, *timed, "agreement", title=title, caption=caption)
-    agreements = our_agreements(results)
-    for name, own_speed in ours.items():
-        cells = ["" for _ in ours] + ([waits.get(name, "")] if waits else [])
-        table.add_row(f"[bold]{name}", f"{own_speed:.0f}", *cells, agreements.get(name, ""))
-    for result in results:
-        found = ratios(result)
-        cells = [str(found[name]) if name in found else "" for name in ours]
-        cells += [waits.get(result.peer, "")] if waits else []
-        shown = f"{speed(result):.0f}" if result.theirs_s else "-"
-        table.add_row(result.peer, shown, *cells, result.fault or result.agreement)
-    return table
-
-
-def our_speeds(results: Iterable[Result]) -> dict[str, float]:
-    """The median speed of each of ours, over all rounds with all peers."""
-    speeds: dict[str, list[float]] = {}
-    for result in results:
-        for name, seconds in result.ours_s.items():
-            speeds.setdefault(name, []).extend(result.amount / each for each in seconds)
-    return {name: statistics.median(values) for name, values in speeds.items()}
-
-
-def our_agreements(results: Iterable[Result]) -> dict[str, str]:
-    """The agreement of each of ours with the reference, where it was kept."""
-    return {name: text for result in results for name, text in result.our_agreement.items()}
-
-
-def _latencies(results: Iterable[Result]) -> dict[str, str]:
-    """The latencies of every server, over all rounds with all others."""
-    latencies_s: dict[str, list[float]] = {}
-    for result in results:
-        for name, values in result.latencies_s.items():
-            latencies_s.setdefault(name, []).extend(values)
-    return {
-        name: " / ".join(f"{value * 1e3:.0f}" for value in np.percentile(values, PERCENTS))
-        for name, values in latencies_s.items()
-        if values
+def _of_traffic(group: Sequence[Result]) -> list[Figure]:
+    table, unit = f"{group[0].traffic}: {group[0].what}", _unit(group[0])
+    rates = {name: spread(values) for name, values in _our_rates(group).items()}
+    rates |= {
+        result.peer: spread([result.amount / each for each in result.theirs_s])
+        for result in group
+        if result.theirs_s
     }
+    over = {result.peer: ratios(result) for result in group}
+    waits = _all_rounds(result.latencies_s for result in group)
+    firsts = _all_rounds(result.first_s for result in group)
+    found = []
+    for row, own in rates.items():
+        found.append(Figure.of(row, unit, own, table=table))
+        found += [
+            Figure.of(row, f"{name} over it", ratio, TIMES, table=table)
+            for name, ratio in over.get(row, {}).items()
+        ]
+        marks = {f"p{mark}": np.percentile(waits[row], mark) for mark in PERCENTS if row in waits}
+        if row in firsts and row not in waits:
+            marks["first token, p50"] = np.median(firsts[row])
+        found += [
+            Figure.of(row, name, spread([float(value) * 1e3]), "ms", table=table)
+            for name, value in marks.items()
+        ]
+    return found
 
 
-def _first_tokens(results: Iterable[Result]) -> dict[str, str]:
-    """The median time to the first token of every program, over all rounds."""
-    times_s: dict[str, list[float]] = {}
-    for result in results:
-        for name, values in result.first_s.items():
-            times_s.setdefault(name, []).extend(values)
-    return {name: f"{np.median(each) * 1e3:.0f}" for name, each in times_s.items() if each}
+def remarks(found: Sequence[Result]) -> list[str]:
+    """How outputs agree with the reference, and why a program has no figures."""
+    lines: dict[str, None] = {}
+    for result in found:
+        agreements = {**result.our_agreement, result.peer: result.fault or result.agreement}
+        lines |= dict.fromkeys(
+            f"{result.traffic}, {name}: {text}" for name, text in agreements.items() if text
+        )
+    return list(lines)
 
 
-def write_json(results: Sequence[Result], path: Path) -> None:
-    """Everything that was measured, with ratios."""
-    path.write_text(json.dumps([_as_json(result) for result in results], indent=1))
+def show(found: Sequence[Result], console: Console) -> None:
+    """Tables on the terminal, and what is to be said of them."""
+    for machine in {json.dumps(result.machine) for result in found}:
+        console.print(f"[dim]{machine}")
+    harness.show(figures(found), console)
+    for line in remarks(found):
+        console.print(line)
 
 
-def _as_json(result: Result) -> dict[str, Any]:
-    return asdict(result) | {"ratios": {key: asdict(r) for key, r in ratios(result).items()}}
+def published(found: Sequence[Result]) -> list[results.Result]:
+    """A result file for each subject, as pages are written from."""
+    files = []
+    for name, (page, kinds) in SUBJECTS.items():
+        names = {kind.name for kind in kinds}
+        if own := [result for result in found if result.traffic in names and result.theirs_s]:
+            files.append(_file(name, page, own))
+    return files
 
 
-def draw(results: Sequence[Result], path: Path) -> None:
-    """A panel per kind of traffic, a bar per program; the figures as JSON beside the picture."""
-    measured = [result for result in results if result.theirs_s]
-    drawn = [_panel(list(group)) for _, group in groupby(measured, _place)]
-    if drawn:
-        panels.draw(drawn, path)
-        panels.write(drawn, path.with_suffix(".json"))
+def _file(name: str, page: str, own: Sequence[Result]) -> results.Result:
+    latest = max(own, key=lambda result: result.at)
+    commands = dict.fromkeys(f"python -m loadtests.compare {result.command}" for result in own)
+    rounds = {
+        f"{result.traffic}: {program}": [
+            {"seconds": seconds, "amount": float(result.amount)} for seconds in all_s
+        ]
+        for result in own
+        for program, all_s in {**result.ours_s, result.peer: result.theirs_s}.items()
+    }
+    return results.Result(
+        name=name,
+        page=page,
+        claim=f"{page}: outputs checked, then all programs in turns",
+        commands=list(commands),
+        date=latest.at[:10],
+        machine=latest.machine,
+        versions=dict(pair for result in own for pair in sorted(result.versions.items())),
+        figures=figures(own),
+        commit=results.commit(),
+        notes=remarks(own),
+        rounds=rounds,
+    )
 
 
-def _panel(results: Sequence[Result]) -> Panel:
-    bars = [Bar(result.peer, speed(result), is_ours=False) for result in results]
-    bars += [Bar(name, speed, is_ours=True) for name, speed in our_speeds(results).items()]
+def our_speeds(found: Iterable[Result]) -> dict[str, float]:
+    """The median speed of each of ours, over all rounds with all peers."""
+    return {name: statistics.median(values) for name, values in _our_rates(found).items()}
+
+
+def _our_rates(found: Iterable[Result]) -> dict[str, list[float]]:
+    rates: dict[str, list[float]] = {}
+    for result in found:
+        for name, seconds in result.ours_s.items():
+            rates.setdefault(name, []).extend(result.amount / each for each in seconds)
+    return rates
+
+
+def _all_rounds(each_result: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    """Seconds by program, over all rounds with all others."""
+    found: dict[str, list[float]] = {}
+    for seconds in each_result:
+        for name, values in seconds.items():
+            if values:
+                found.setdefault(name, []).extend(values)
+    return found
+
+
+def draw(found: Sequence[Result], path: Path) -> None:
+    """A picture of all charts, where there are some."""
+    if drawn := charts_of(found):
+        charts.draw(drawn, path)
+
+
+def charts_of(found: Sequence[Result]) -> list[Chart]:
+    """A chart per kind of traffic, a bar per program."""
+    measured = [result for result in found if result.theirs_s]
+    return [_chart(list(group)) for _, group in groupby(measured, _place)]
+
+
+def _chart(group: Sequence[Result]) -> Chart:
+    bars = [Bar(result.peer, speed(result), is_ours=False) for result in group]
+    bars += [Bar(name, rate, is_ours=True) for name, rate in our_speeds(group).items()]
     bars.sort(key=lambda bar: bar.speed)
-    first = results[0]
-    return Panel(first.traffic, first.what, _unit(first), tuple(bars))
+    return Chart(group[0].traffic, group[0].what, _unit(group[0]), tuple(bars))
 
 
 def _unit(result: Result) -> str:

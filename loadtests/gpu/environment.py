@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from loadtests.compare.machine import machine
 from loadtests.gpu.context import Context
 from loadtests.gpu.sources import digest_of
+from loadtests.load.machine import machine
 from service import __version__
 from service.errors import LoadError, ModelFailed
 from service.runtime.session import (

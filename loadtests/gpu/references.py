@@ -25,12 +25,12 @@ from models.networks.heads import TextNetwork
 from models.networks.recurrent import RecurrentSeq2Seq
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
-from service.generation.decoder import OnnxDecoder
-from service.generation.decoder_interface import PackedInputs, PagedDecoder
-from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
-from service.generation.opening import CacheLimits, open_decoder
-from service.generation.paged_decoder import open_paged_decoder
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.decoder_interface import PackedInputs, PagedDecoder
+from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
+from service.generation.decoders.opening import CacheLimits, open_decoder
+from service.generation.decoders.paged_decoder import open_paged_decoder
 from service.runtime.session import OnnxSession, SessionOptions
 
 NUM_ROWS = 8

@@ -24,7 +24,7 @@ from loadtests.gpu.references import Opening, Rows, continued, ragged_rows
 from loadtests.gpu.server import Served, serve
 from models.networks.heads import TextNetwork
 from service.errors import LoadError, ModelFailed
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
 
 PROMPT_TOKENS = (3, 20, 90)
 NUM_STEPS = 24

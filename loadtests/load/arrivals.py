@@ -4,7 +4,6 @@ Pure. Rates may change with time; Poisson arrivals then thin those of the highes
 Shedler 1979), which keeps gaps exponential wherever the rate stays the same.
 """
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -40,13 +39,3 @@ def steady(rate: float) -> Rate:
 def bursts(rate: float, factor: float, every_s: float, burst_s: float) -> Rate:
     """`factor` times the rate for `burst_s` at the end of every `every_s`."""
     return lambda at_s: rate * (factor if at_s % every_s >= every_s - burst_s else 1.0)
-
-
-def step(low: float, high: float, at_s: float) -> Rate:
-    return lambda now_s: high if now_s >= at_s else low
-
-
-def diurnal(low: float, high: float, period_s: float) -> Rate:
-    """Rates from the low at night to the high at noon and back, as a cosine."""
-    middle, swing = (high + low) / 2, (high - low) / 2
-    return lambda at_s: middle - swing * math.cos(2 * math.pi * at_s / period_s)

@@ -15,7 +15,7 @@ import numpy as np
 from loadtests.load.closed_loop import closed_loop
 from service.contract.files import ModelSource
 from service.errors import LoadError
-from service.generation.params import SamplingParams
+from service.generation.choosing.params import SamplingParams
 from service.generation.sequence import Sequence as Sample
 from service.observe.observers import Observers
 from service.records import Observer, RanStep

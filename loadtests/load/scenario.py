@@ -150,7 +150,7 @@ class ServerPlan:
 
     command: str = _choice(
         "attendant", "sleeping", default="attendant"
-    )  # see loadtests.fleet.sleeping
+    )  # see loadtests.load.sleeping
     flags: tuple[str, ...] = field(default=(), metadata={"read": _texts})
     replicas: int = _whole(1, 1, 16)
     rolling_restarts: int = _whole(0, 0, 1_000)  # of every replica in turn, while the load lasts

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SERVE = (str(Path(sys.executable).with_name("attendant")), "serve")
-SLEEPING = (sys.executable, "-m", "loadtests.fleet.sleeping")
+SLEEPING = (sys.executable, "-m", "loadtests.load.sleeping")
 STOP_LIMIT_S = 60.0
 
 

@@ -1,44 +1,53 @@
 """Adapters in one batch beside one adapter, the base alone, and merged models side by side.
 
     attendant export checkpoints/chatty --name chatty --lora-rank 16
-    python -m loadtests.measure.adapters model_repository/chatty/1/model.onnx --rows 8 --rows 16
+    python -m loadtests.measure adapters --graph model_repository/chatty/1/model.onnx --rows 8
 
 All sides are engines with the server's decoder and greedy rows of one length, in turns. Adapters
 are random, of the graph's largest rank in every product that it adapts. Merged models are copies of
 the base, as their weights cost the same: an engine each, on the same processors, with its share of
-the rows. Then adapters are loaded, used by one row and forgotten, `--changes` times while rows of
-others run, and the process's memory is read before and after.
+the rows. In one turn of each round adapters are loaded, used by one row and forgotten, `--changes`
+times while rows of others run, and the process's memory is read before and after.
 """
-
-# ruff: noqa: B006 - Typer copies defaults
 
 import asyncio
 import gc
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from loadtests.load.server import resident_mib
-from loadtests.load.turns import per_second, spread, take_turns, times_faster
+from loadtests.load.turns import spread
+from loadtests.measure.records import (
+    CASE,
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    counted,
+    option,
+)
 from loadtests.measure.steps import open_decoder as open_plain
 from service.contract.adapter import Adapter, Factors
 from service.contract.queue_policies import QueuePolicy
 from service.errors import LoadError
-from service.generation.decoder import OnnxDecoder
+from service.generation.choosing.params import SamplingParams
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.opening import CacheLimits, open_decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.opening import CacheLimits, open_decoder
-from service.generation.params import SamplingParams
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest, Vocabulary
+from service.generation.steps.scheduler import SchedulerLimits
 from service.runtime.cpus import available_cpus
 from service.runtime.session import SessionOptions
 
@@ -47,7 +56,17 @@ PROMPT_TOKENS = 16
 CHANGE_TOKENS = 2  # of rows beside an adapter that comes and goes
 CACHE_BYTES = 2**31
 SIZE = 0.01  # of a random adapter's values: small, so that texts go on
-console = Console()
+MERGED = "merged, side by side"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterOptions(Options):
+    """A graph, and the rows that run on it."""
+
+    graph: Path | None = option(None, "A decoder's graph, with one for adapters beside it.")
+    rows: list[int] = option([5, 16], "Rows per step.", min=1)
+    tokens: int = option(32, "Tokens of each output.", min=2)
+    changes: int = option(50, "Adapters that come and go.", min=1)
 
 
 class Engine:
@@ -127,12 +146,6 @@ def memory() -> float:
     return resident_mib(os.getpid())
 
 
-def timed(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> float:
-    started_s = time.perf_counter()
-    loop.run_until_complete(work())
-    return time.perf_counter() - started_s
-
-
 async def side_by_side(engines: Sequence[Engine], num_rows: int) -> None:
     """Rows shared out among engines of merged models."""
     shares = [len(range(index, num_rows, len(engines))) for index in range(len(engines))]
@@ -147,50 +160,62 @@ async def come_and_go(engine: Engine, kept: Sequence[Adapter], changes: int) -> 
         await engine.generate([*kept, None, new], CHANGE_TOKENS)
 
 
-def main(
-    graph: Annotated[Path, typer.Argument(help="A decoder's graph, with one for adapters.")],
-    rows: Annotated[list[int], typer.Option(min=1, help="Rows in flight.")] = [5, 16],
-    tokens: Annotated[int, typer.Option(min=2, help="Tokens of each output.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 10,
-    changes: Annotated[int, typer.Option(min=0, help="Adapters that come and go.")] = 200,
-) -> None:
-    """Time adapters in one batch, and see memory stay where it is."""
-    loop = asyncio.new_event_loop()
+def ways(options: AdapterOptions, stack: ExitStack) -> dict[str, Way]:
+    """Ways at each number of rows, and what adapters add to memory."""
+    if options.graph is None:
+        raise typer.BadParameter(
+            "--graph is missing: a decoder's graph that `attendant export --lora-rank 16` wrote"
+        )
+    runner = stack.enter_context(asyncio.Runner())
     engine, *merged = (
-        loop.run_until_complete(Engine.opened(graph, max(rows), tokens, takes=takes))
+        runner.run(Engine.opened(options.graph, max(options.rows), options.tokens, takes=takes))
         for takes in (True, *[False] * (NUM_ADAPTERS + 1))
     )
+    for each in (engine, *merged):
+        stack.callback(each.close)
     adapters = [engine.random_adapter(seed) for seed in range(NUM_ADAPTERS)]
     mixed: list[Adapter | None] = [None, *adapters]
-    table = Table("rows", "side", "tokens/s", "speed over merged (range)")
-    for num_rows in rows:
+
+    def timed(work: Callable[[], Coroutine[Any, Any, None]], num_rows: int) -> Turn:
+        started_s = time.perf_counter()
+        runner.run(work())
+        return {"seconds": time.perf_counter() - started_s, "tokens": num_rows * options.tokens}
+
+    def changed() -> Turn:
+        before = memory()
+        runner.run(come_and_go(engine, adapters[:2], options.changes))
+        return {"mib": memory() - before}
+
+    found: dict[str, Way] = {}
+    for num_rows in options.rows:
         each_own = [mixed[index % len(mixed)] for index in range(num_rows)]
-        ways = {
-            "merged, side by side": partial(side_by_side, merged, num_rows),
+        works = {
+            MERGED: partial(side_by_side, merged, num_rows),
             "base alone": partial(engine.generate, [None] * num_rows),
             "one adapter": partial(engine.generate, adapters[:1] * num_rows),
             "four adapters and the base": partial(engine.generate, each_own),
         }
-        turns = {name: partial(timed, loop, way) for name, way in ways.items()}
-        seconds = take_turns(turns, rounds)
-        for name, own in seconds.items():
-            faster = times_faster(own, seconds["merged, side by side"])
-            speed = f"{per_second(num_rows * tokens, own):.0f}"
-            table.add_row(str(num_rows), name, speed, str(faster))
-        table.add_section()
-    console.print(table)
-    of_merged = spread([each.mebibytes for each in merged])
+        for name, work in works.items():
+            found[f"{counted(num_rows, 'row')}{CASE}{name}"] = partial(timed, work, num_rows)
     of_one = sum(each.num_bytes for each in adapters) / len(adapters) / 2**20
-    console.print(f"memory: {engine.mebibytes:.0f} MiB for base and graph with adapters, ")
-    console.print(f"{of_one:.1f} MiB an adapter, {of_merged} MiB a merged model")
-    loop.run_until_complete(come_and_go(engine, adapters[:2], min(changes, 20)))
-    before = memory()
-    loop.run_until_complete(come_and_go(engine, adapters[:2], changes))
-    console.print(f"{changes} adapters came and went: {memory() - before:+.1f} MiB")
-    for each in (engine, *merged):
-        each.close()
-    loop.close()
+    of_merged = spread([each.mebibytes for each in merged]).median
+    return found | {
+        "base, with both graphs": lambda: {"mib": engine.mebibytes},
+        "an adapter": lambda: {"mib": of_one},
+        "a merged model": lambda: {"mib": of_merged},
+        f"{options.changes} adapters that came and went": changed,
+    }
 
 
-if __name__ == "__main__":
-    typer.run(main)
+ADAPTERS = Measure(
+    "adapters",
+    "Adapters in one batch beside one adapter, the base alone, and merged models side by side",
+    "Adapters",
+    AdapterOptions,
+    ways,
+    by_columns(
+        Column("tokens/s", "tokens/seconds"),
+        Column("speed over merged models", "tokens/seconds", over=MERGED),
+        Column("memory", "mib", "MiB"),
+    ),
+)

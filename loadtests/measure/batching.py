@@ -1,11 +1,10 @@
-"""Measure what the server costs over a bare session.
+"""The server over the bare session: what being asked over a network costs, in its own batches.
 
-    python -m loadtests.measure.batching --model minilm               # texts of real lengths
-    python -m loadtests.measure.batching --model minilm --texts sentences.txt
-    python -m loadtests.measure.batching --model bert --tokens 128             # texts of one length
-    python -m loadtests.measure.batching --model minilm --per-request 8 --servers 2
+    python -m loadtests.measure batching --model minilm               # texts of real lengths
+    python -m loadtests.measure batching --model bert --tokens 128    # texts of one length
+    python -m loadtests.measure batching --per-request 8 --servers 2
 
-Ways to compute the same rows, in turns:
+Ways to compute the same rows:
 
     bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
               length, the batch size tried out for the best, one run at a time.
@@ -22,24 +21,23 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 import grpc
 import numpy as np
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
-from rich.console import Console
-from rich.table import Table
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests.load.closed_loop import closed_loop
 from loadtests.load.lengths import mixed
 from loadtests.load.server import SERVE, serving
-from loadtests.load.turns import per_second, take_turns, times_faster
+from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.batching.collate import pad_rows
 from service.batching.request import Item, Request
 from service.contract.files import ModelSource
@@ -49,6 +47,7 @@ from service.repository.loading import LoadedVersion, Openers, load_model
 from service.serving.text_model import text_items
 from service.settings import Settings
 
+BARE = "bare"
 BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # Each is one token of every tokenizer that knows English.
 WORDS = ("the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "was", "on", "as", "with")
@@ -56,74 +55,101 @@ SEED = 11
 MOST_TRIED = 1_024  # rows that batch sizes are tried out on
 METRICS_TIMEOUT_S = 10.0
 WAITS = "attendant_queue_seconds_bucket"
-Way: TypeAlias = Callable[[], float]  # runs all rows once, returns seconds
 Requests: TypeAlias = list[service_pb2.ModelInferRequest]
+Counts: TypeAlias = Mapping[tuple[str, float], float]  # by name and by the bound of a bucket
 
 
-def main(
-    texts: Annotated[
-        Path | None, typer.Option(help="One text per line; by default some of real lengths.")
-    ] = None,
-    tokens: Annotated[
-        int, typer.Option(min=0, help="Tokens of each text; 0: texts of real lengths.")
-    ] = 0,
-    model: Annotated[str, typer.Option(help="A text model of the repository.")] = "minilm",
-    repository: Annotated[Path, typer.Option(help="Where the model is.")] = Path(
-        "model_repository"
-    ),
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
-    limit: Annotated[int, typer.Option(min=1, help="Texts.")] = 872,
-    per_request: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 1,
-    servers: Annotated[
-        int, typer.Option(min=1, help="Processes that share the processors, as a third way.")
-    ] = 1,
-    precision: Annotated[str, typer.Option(help="As the server's, on both sides.")] = "auto",
-    flag: Annotated[
-        list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--can-spin.")
-    ] = None,
-) -> None:
-    """Measure the bare session and the server side by side."""
-    if texts is not None and tokens:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions(Options):
+    """A text model of a repository, and the server that serves it."""
+
+    model: str = option("minilm", "A text model of the repository.")
+    repository: Path = option(Path("model_repository"), "Where the model is.")
+    precision: str = option("auto", "As the server's, on both sides.")
+    flag: list[str] = option([], "Flag for the server, e.g. --flag=--can-spin.")
+
+    def opened(self) -> LoadedVersion:
+        """The model as the server would open it."""
+        settings = Settings(
+            model_repository=self.repository, precision=self.precision, measure_cost_s=0.0
+        )
+        source = ModelSource.of(self.repository, self.model)
+        return load_model(source, settings, Openers()).versions[-1]
+
+    @property
+    def flags(self) -> list[str]:
+        """A server of this model alone, which refuses nothing: a closed loop bounds its queue."""
+        flags = ["--precision", self.precision, "--max-queue-s", "0", *self.flag]
+        return [*flags, "--model-control-mode", "explicit", "--load-models", self.model]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingOptions(TextOptions):
+    """How many texts of which lengths are sent."""
+
+    texts: Path | None = option(None, "One text per line; by default some of real lengths.")
+    tokens: int = option(0, "Tokens of each text; 0: texts of real lengths.", min=0)
+    concurrency: int = option(32, "Requests in flight.", min=1)
+    limit: int = option(872, "Texts.", min=1)
+    per_request: int = option(1, "Texts of a request.", min=1)
+    servers: int = option(1, "Processes that share the processors, as a third way.", min=1)
+
+
+def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
+    """The bare session and the server side by side."""
+    if options.texts is not None and options.tokens:
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
-    settings = Settings(model_repository=repository, precision=precision, measure_cost_s=0.0)
-    loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
-    lines = _lines(loaded, texts, tokens, limit)
-    items, requests = rows_of(loaded, model, lines, per_request)
+    loaded = options.opened()
+    lines = _lines(loaded, options.texts, options.tokens, options.limit)
+    items, requests = rows_of(loaded, options.model, lines, options.per_request)
     lengths = {item.num_tokens for item in items}
-    if tokens and lengths != {tokens}:
-        raise typer.BadParameter(f"--tokens is {tokens}, and the texts have {sorted(lengths)}")
-    # A closed loop bounds the queue by itself; a refusal would end the measurement.
-    flags = ["--precision", precision, "--max-queue-s", "0", *(flag or [])]
-    flags += ["--model-control-mode", "explicit", "--load-models", model]
-    with ExitStack() as stack:
-        server = stack.enter_context(serving(repository, flags))
-        ways: dict[str, Way] = {
-            "bare": bare_way(loaded, items),
-            "server": lambda: asyncio.run(ask_all(server.address, requests, concurrency)),
-        }
-        if servers > 1:
-            opened = [
-                stack.enter_context(serving(repository, flags, command))
-                for command in _commands_apart(servers)
-            ]
-            addresses = [each.address for each in opened]
-            ways[f"{servers} servers"] = lambda: asyncio.run(
-                _ask_apart(addresses, requests, concurrency)
-            )
-        take_turns(ways, rounds=1, warm_up=0)  # warms up, and is not counted
-        before = _read_counts(server.metrics_url)
-        seconds = take_turns(ways, rounds, warm_up=0)
-        after = _read_counts(server.metrics_url)
-    counts = {key: count - before.get(key, 0.0) for key, count in after.items()}
+    if options.tokens and lengths != {options.tokens}:
+        raise typer.BadParameter(
+            f"--tokens is {options.tokens}, and the texts have {sorted(lengths)}"
+        )
+    repository, concurrency = options.repository, options.concurrency
+    server = stack.enter_context(serving(repository, options.flags))
+    bare, num_rows = bare_way(loaded, items), len(items)
     num_tokens = sum(item.num_tokens for item in items)
-    cells = {"server": _batch_cells(counts, rounds * len(items), rounds * num_tokens)}
-    table = Table("way", "rows/s", "over bare", "rows a batch", "padding", "p50 wait", "p99 wait")
-    for name, durations_s in seconds.items():
-        speed = f"{per_second(len(items), durations_s):.0f}"
-        ratio = times_faster(durations_s, seconds["bare"])
-        table.add_row(name, speed, str(ratio), *cells.get(name, ()))
-    Console().print(table)
+
+    def asked() -> Turn:
+        before = _read_counts(server.metrics_url)
+        seconds = asyncio.run(ask_all(server.address, requests, concurrency))
+        after = _read_counts(server.metrics_url)
+        counts = {key: count - before.get(key, 0.0) for key, count in after.items()}
+        return {"seconds": seconds, "rows": num_rows, **batches_of(counts, num_rows, num_tokens)}
+
+    found: dict[str, Way] = {
+        BARE: lambda: {"seconds": bare(), "rows": num_rows},
+        "server": asked,
+    }
+    if options.servers > 1:
+        addresses = [
+            stack.enter_context(serving(repository, options.flags, command)).address
+            for command in _commands_apart(options.servers)
+        ]
+        found[f"{options.servers} servers"] = lambda: {
+            "seconds": asyncio.run(_ask_apart(addresses, requests, concurrency)),
+            "rows": num_rows,
+        }
+    return found
+
+
+BATCHING = Measure(
+    "batching",
+    "Batches of the server, over gRPC, beside the session alone at its best batch size",
+    "The server over the bare session",
+    BatchingOptions,
+    ways,
+    by_columns(
+        Column("rows/s", "rows/seconds"),
+        Column("over bare", "rows/seconds", over=BARE),
+        Column("rows a batch", "rows_a_batch"),
+        Column("padding", "padding", "%"),
+        Column("p50 wait", "p50_wait_s", "ms"),
+        Column("p99 wait", "p99_wait_s", "ms"),
+    ),
+)
 
 
 def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -> list[str]:
@@ -203,8 +229,8 @@ class BareSession:
 
 def bare_way(
     loaded: LoadedVersion, rows: Sequence[Item], batch_sizes: Sequence[int] = BARE_BATCH_SIZES
-) -> Way:
-    """The session alone, at the best of several batch sizes."""
+) -> Callable[[], float]:
+    """The seconds of the session alone, at the best of several batch sizes."""
     bare = BareSession(loaded)
     best = bare.best_batches(rows, batch_sizes)
     return lambda: bare.seconds(best)
@@ -241,8 +267,8 @@ def read_samples(url: str) -> list[Sample]:
     return [sample for family in families for sample in family.samples]
 
 
-def _read_counts(url: str) -> dict[tuple[str, float], float]:
-    """The server's counts for its model, by name and by the bound of a bucket."""
+def _read_counts(url: str) -> Counts:
+    """The server's counts for its model."""
     return {
         (sample.name, float(sample.labels.get("le", inf))): sample.value
         for sample in read_samples(url)
@@ -250,19 +276,18 @@ def _read_counts(url: str) -> dict[tuple[str, float], float]:
     }
 
 
-def _batch_cells(
-    counts: Mapping[tuple[str, float], float], num_rows: int, num_tokens: int
-) -> Iterator[str]:
+def batches_of(counts: Counts, num_rows: int, num_tokens: int) -> Turn:
     """Rows a batch, the share of padding in positions (B * S), and quantiles of the wait."""
-    yield f"{num_rows / counts['attendant_batch_tokens_count', inf]:.1f}"
-    yield f"{1 - num_tokens / counts['attendant_batch_tokens_sum', inf]:.1%}"
     # Requests that waited no longer than each bound; between two bounds waits are taken for even.
     bounds_s = sorted(high_s for name, high_s in counts if name == WAITS and high_s < inf)
     reached = [0.0, *(counts[WAITS, high_s] for high_s in bounds_s)]
-    for share in (0.5, 0.99):
-        wait_s = np.interp(share * counts[WAITS, inf], reached, [0.0, *bounds_s])
-        yield f"{wait_s * 1e3:.0f} ms"
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    p50_s, p99_s = (
+        float(np.interp(share * counts[WAITS, inf], reached, [0.0, *bounds_s]))
+        for share in (0.5, 0.99)
+    )
+    return {
+        "rows_a_batch": num_rows / counts["attendant_batch_tokens_count", inf],
+        "padding": 1 - num_tokens / counts["attendant_batch_tokens_sum", inf],
+        "p50_wait_s": p50_s,
+        "p99_wait_s": p99_s,
+    }

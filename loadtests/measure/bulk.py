@@ -1,14 +1,12 @@
-"""Measure a bulk job: its rate over the bare session's, and what it does to calls beside it.
+"""A bulk job: its rate over the bare session's, and what it does to calls beside it.
 
-    python -m loadtests.measure.bulk --model minilm --texts lines.txt
-    python -m loadtests.measure.bulk --model minilm --texts lines.txt --plot docs/pictures/bulk.png
+    python -m loadtests.measure bulk --model minilm --texts lines.txt
 
-First `attendant embed --input FILE --output FILE` in turns with the session alone, whose batches
-are made beforehand (`loadtests.measure.batching`), and with the same job over a file whose lines
-are in order of length, which shows what ordering them would gain. Then turns of calls of one text
-each, at a constant rate and at random moments, with and without a job beside them: in the
-background, as jobs are, and in the foreground, as other clients are. A call's latency counts from
-when it was due.
+`attendant embed --input FILE --output FILE` beside the session alone, whose batches are made
+beforehand, and beside the same job over a file whose lines are in order of length, which shows what
+ordering them would gain. Then turns of calls of one text each, at a constant rate and at random
+moments, with and without a job beside them: in the background, as jobs are, and in the foreground,
+as other clients are. A call's latency counts from when it was due.
 """
 
 import asyncio
@@ -20,26 +18,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import grpc
 import numpy as np
-import typer
 from attendant.v1 import text_pb2, text_pb2_grpc
-from rich.console import Console
-from rich.table import Table
 
 from loadtests.load.lengths import mixed
 from loadtests.load.server import Server, serving
-from loadtests.load.turns import Spread, spread, take_turns, turns
-from loadtests.measure.batching import SEED, bare_way, read_samples, rows_of
-from service.contract.files import ModelSource
-from service.repository.loading import LoadedVersion, Openers, load_model
-from service.settings import Settings
+from loadtests.measure.batching import BARE, SEED, TextOptions, bare_way, read_samples, rows_of
+from loadtests.measure.records import Column, Measure, Turn, Way, by_columns, option
 
 EMBED = (sys.executable, "-m", "commands", "embed")
 RATE = re.compile(r"([\d,]+) lines were answered, ([\d,]+)/s")
@@ -48,58 +41,45 @@ SETTLED_LINES = 512  # of a job before calls begin
 WATCH_S = 0.1  # between two looks at how many there are
 STOP_S = 30.0
 CALL_TIMEOUT_S = 60.0
-JOB, ORDERED = "job", "job, shortest lines first"
-WAYS = ("calls alone", "job alone", "both, background", "both, foreground")
+CALLS, JOB = "calls alone", "job alone"
 
 
-@dataclass(slots=True)
-class Turn:
-    """What one turn gave."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkOptions(TextOptions):
+    """The job, and the calls."""
 
-    latencies_s: list[float] = field(default_factory=list)
-    lines_per_s: float = 0.0
+    texts: Path | None = option(None, "One text per line; by default some of real lengths.")
+    limit: int = option(20_480, "Lines of a job.", min=2_048)
+    calls_per_s: float = option(2.0, "Calls of one text.", min=0.1)
+    seconds: float = option(30.0, "Of each turn with calls.", min=5)
+    in_flight: int = option(4, "Requests of the job in flight.", min=1)
+    rounds: int = option(3, "Rounds that count.", min=1)
 
 
-def main(
-    texts: Annotated[
-        Path | None, typer.Option(help="One text per line; by default some of real lengths.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="An embedder of the repository.")] = "minilm",
-    repository: Annotated[Path, typer.Option(help="Where the model is.")] = Path(
-        "model_repository"
-    ),
-    limit: Annotated[int, typer.Option(min=2_048, help="Lines of a job.")] = 20_480,
-    rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 5,
-    calls_per_s: Annotated[float, typer.Option(min=0.1, help="Calls of one text.")] = 2.0,
-    seconds: Annotated[float, typer.Option(min=5, help="Of each turn with calls.")] = 30.0,
-    in_flight: Annotated[int, typer.Option(min=1, help="Requests of the job in flight.")] = 4,
-    flag: Annotated[
-        list[str] | None, typer.Option(help="Flag for the server, e.g. --flag=--instances=1.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG of the latencies.")] = None,
-) -> None:
-    """Print the ratios of the rates, and the quantiles of the calls."""
-    settings = Settings(model_repository=repository, measure_cost_s=0.0)
-    loaded = load_model(ModelSource.of(repository, model), settings, Openers()).versions[-1]
-    lines = _lines(texts, limit)
+def ways(options: BulkOptions, stack: ExitStack) -> dict[str, Way]:
+    """Whole jobs, and calls with and without one beside them."""
+    loaded = options.opened()
+    lines = _lines(options.texts, options.limit)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     # Beside a job in the foreground calls would be refused, which ends a measurement.
-    flags = ["--max-queue-s", "0", *(flag or [])]
-    flags += ["--model-control-mode", "explicit", "--load-models", model]
-    with tempfile.TemporaryDirectory() as name, serving(repository, flags) as server:
-        folder = Path(name)
-        job, ordered = (
-            Jobs(folder, _written(folder / f"{name}.txt", each), model, server, in_flight)
-            for name, each in (("texts", lines), ("ordered", sorted(lines, key=len)))
+    server = stack.enter_context(serving(options.repository, options.flags))
+    job, ordered = (
+        Jobs(
+            folder, _written(folder / f"{name}.txt", each), options.model, server, options.in_flight
         )
-        _show_rates(_rates(loaded, model, lines, {JOB: job, ORDERED: ordered}, rounds))
-        found: dict[str, list[Turn]] = {way: [] for way in WAYS}
-        for way, counts in turns(WAYS, rounds, warm_up=0):
-            turn = _beside(way, job, server, model, lines, calls_per_s, seconds)
-            if counts:
-                found[way].append(turn)
-    _show_calls(found, calls_per_s)
-    if plot is not None:
-        draw(found, calls_per_s, plot)
+        for name, each in (("texts", lines), ("ordered", sorted(lines, key=len)))
+    )
+    bare = bare_way(loaded, rows_of(loaded, options.model, lines)[0])
+    beside = Beside(job, options.model, lines, options.calls_per_s, options.seconds)
+    return {
+        BARE: lambda: {"seconds": bare(), "lines": len(lines)},
+        "job, from start to end": job.whole,
+        "job, shortest lines first": ordered.whole,
+        CALLS: beside.calls_alone,
+        JOB: beside.job_alone,
+        "calls beside the job": beside.both,
+        "calls beside a job in the foreground": partial(beside.both, "--foreground"),
+    }
 
 
 def _lines(texts: Path | None, limit: int) -> list[str]:
@@ -131,13 +111,13 @@ class Jobs:
         bounds = ["--in-flight", str(self.in_flight), "--address", self.server.address]
         return [*EMBED, self.model, *named, *bounds, "--truncate"]
 
-    def lines_per_s(self) -> float:
+    def whole(self) -> Turn:
         """The rate that a job reports of itself, start and end included."""
         command = self.command(self.folder / "whole.npy")
         ended = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
-        rate = RATE.search(" ".join(ended.stderr.split()))
-        assert rate is not None, ended.stderr
-        return float(rate[2].replace(",", ""))
+        reported = RATE.search(" ".join(ended.stderr.split()))
+        assert reported is not None, ended.stderr
+        return {"seconds": 1.0, "lines": float(reported[2].replace(",", ""))}
 
     @contextmanager
     def running(self, *more: str) -> Iterator[None]:
@@ -155,61 +135,52 @@ class Jobs:
                 process.wait(STOP_S)
 
 
-def _rates(
-    loaded: LoadedVersion,
-    model: str,
-    lines: Sequence[str],
-    jobs: Mapping[str, Jobs],
-    rounds: int,
-) -> dict[str, list[float]]:
-    """Lines per second of the session alone and of each job, by rounds."""
-    items, _ = rows_of(loaded, model, lines)
-    bare = bare_way(loaded, items)
-    ways = {"bare": lambda: len(lines) / bare()}
-    return take_turns(ways | {name: job.lines_per_s for name, job in jobs.items()}, rounds)
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Calls and a job, alone and together."""
 
+    job: Jobs
+    model: str
+    lines: Sequence[str]
+    calls_per_s: float
+    seconds: float
 
-def _show_rates(rates: dict[str, list[float]]) -> None:
-    table = Table("way", "lines/s", "over bare")
-    for way, found in rates.items():
-        ratio = spread([ours / bare for ours, bare in zip(found, rates["bare"], strict=True)])
-        table.add_row(way, f"{spread(found).median:,.0f}", str(ratio))
-    Console().print(table)
+    def calls_alone(self) -> Turn:
+        return _quantiles(self._calls())
 
+    def job_alone(self) -> Turn:
+        with self.job.running():
+            return self._during(self._idle)
 
-def _beside(
-    way: str,
-    job: Jobs,
-    server: Server,
-    model: str,
-    lines: Sequence[str],
-    calls_per_s: float,
-    seconds: float,
-) -> Turn:
-    def calls() -> list[float]:
-        return asyncio.run(_call(server.address, model, lines, calls_per_s, seconds))
+    def both(self, *more: str) -> Turn:
+        with self.job.running(*more):
+            return self._during(self._calls)
 
-    if way == "calls alone":
-        return Turn(calls())
-    more = ["--foreground"] if way.endswith("foreground") else []
-    with job.running(*more):
-        _await_rows(server)
-        before, began_s = _rows_answered(server), time.monotonic()
-        if way == "job alone":
-            latencies_s = []
-            time.sleep(seconds)
-        else:
-            latencies_s = calls()
-        num_lines = _rows_answered(server) - before - len(latencies_s)
-        return Turn(latencies_s, num_lines / (time.monotonic() - began_s))
+    def _during(self, calls: Callable[[], list[float]]) -> Turn:
+        """Lines of the job that were answered during the calls, and the latencies of these."""
+        until, end_s = self._answered() + SETTLED_LINES, time.monotonic() + STOP_S
+        while self._answered() < until:
+            assert time.monotonic() < end_s, "a job began"
+            time.sleep(WATCH_S)
+        before, began_s = self._answered(), time.monotonic()
+        latencies_s = calls()
+        num_lines = self._answered() - before - len(latencies_s)
+        turn = {"seconds": time.monotonic() - began_s, "beside": num_lines}
+        return {**turn, **_quantiles(latencies_s)} if latencies_s else turn
 
+    def _idle(self) -> list[float]:
+        time.sleep(self.seconds)
+        return []
 
-def _await_rows(server: Server) -> None:
-    """Return once a job's lines are being answered."""
-    until, end_s = _rows_answered(server) + SETTLED_LINES, time.monotonic() + STOP_S
-    while _rows_answered(server) < until:
-        assert time.monotonic() < end_s, "a job began"
-        time.sleep(WATCH_S)
+    def _answered(self) -> float:
+        """Rows that the server has answered so far."""
+        samples = read_samples(self.job.server.metrics_url)
+        return sum(sample.value for sample in samples if sample.name == ROWS_ANSWERED)
+
+    def _calls(self) -> list[float]:
+        return asyncio.run(
+            _call(self.job.server.address, self.model, self.lines, self.calls_per_s, self.seconds)
+        )
 
 
 async def _call(
@@ -238,78 +209,23 @@ async def _call(
     return list(latencies_s)
 
 
-def _rows_answered(server: Server) -> float:
-    """Rows that the server has answered so far."""
-    samples = read_samples(server.metrics_url)
-    return sum(sample.value for sample in samples if sample.name == ROWS_ANSWERED)
+def _quantiles(latencies_s: Sequence[float]) -> Turn:
+    return {f"p{mark}_s": float(np.percentile(latencies_s, mark)) for mark in (50, 99)}
 
 
-def _show_calls(found: dict[str, list[Turn]], calls_per_s: float) -> None:
-    alone = [turn.lines_per_s for turn in found["job alone"]]
-    calm_ms = _quantiles_ms(found["calls alone"])
-    table = Table("way", "p50", "p99", "p99 over alone", "lines/s", "over the job alone")
-    for way, each in found.items():
-        p50, p99 = _quantiles_ms(each) if each[0].latencies_s else (0.0, 0.0)
-        shares = spread([t.lines_per_s / a for t, a in zip(each, alone, strict=True)])
-        table.add_row(
-            way,
-            f"{p50:.1f} ms" if p50 else "",
-            f"{p99:.1f} ms" if p99 else "",
-            f"{p99 / calm_ms[1]:.2f} {_by_round(each, found['calls alone'])}" if p99 else "",
-            f"{spread([t.lines_per_s for t in each]).median:,.0f}" if each[0].lines_per_s else "",
-            str(shares) if each[0].lines_per_s else "",
-        )
-    Console().print(table)
-    Console().print(
-        f"{calls_per_s:g} calls a second; p99 of all rounds together, in brackets of each"
-    )
-
-
-def _quantiles_ms(found: Sequence[Turn]) -> tuple[float, float]:
-    """p50 and p99 of the calls of all rounds."""
-    latencies_s = [latency_s for turn in found for latency_s in turn.latencies_s]
-    p50, p99 = np.quantile(latencies_s, (0.5, 0.99)).tolist()
-    return p50 * 1e3, p99 * 1e3
-
-
-def _by_round(found: Sequence[Turn], calm: Sequence[Turn]) -> str:
-    ratios: Spread = spread(
-        [
-            _quantiles_ms([ours])[1] / _quantiles_ms([theirs])[1]
-            for ours, theirs in zip(found, calm, strict=True)
-        ]
-    )
-    return f"({ratios.lowest:.2f} to {ratios.highest:.2f})"
-
-
-def draw(found: dict[str, list[Turn]], calls_per_s: float, path: Path) -> None:
-    """Latencies over the share of calls that took no longer, and the job's rates."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (latencies, rates) = plt.subplots(
-        1, 2, figsize=(10, 3.8), dpi=100, width_ratios=(2.2, 1)
-    )
-    shares = np.linspace(0, 1, 400)
-    for way, each in found.items():
-        values_s = [latency_s for turn in each for latency_s in turn.latencies_s]
-        if values_s:
-            latencies.plot(np.quantile(values_s, shares) * 1e3, shares * 100, label=way)
-    latencies.axhline(99, color="0.7", linewidth=0.8)
-    latencies.set(xscale="log", xlabel="latency, ms", ylabel="calls that took no longer, %")
-    latencies.set_title(f"calls of one text, {calls_per_s:g} per second", fontsize=10)
-    latencies.legend(frameon=False)
-    named = [way for way in WAYS if found[way][0].lines_per_s]
-    medians = [spread([turn.lines_per_s for turn in found[way]]).median for way in named]
-    rates.barh(named[::-1], medians[::-1], color="tab:gray")
-    rates.set_xlabel("lines per second")
-    rates.set_title("the job", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
-
-
-if __name__ == "__main__":
-    typer.run(main)
+BULK = Measure(
+    "bulk",
+    "A bulk job beside the session alone, and calls beside a job",
+    "Bulk work",
+    BulkOptions,
+    ways,
+    by_columns(
+        Column("lines/s", "lines/seconds"),
+        Column("over bare", "lines/seconds", over=BARE),
+        Column("lines/s beside calls", "beside/seconds"),
+        Column("over the job alone", "beside/seconds", over=JOB),
+        Column("p50 of calls", "p50_s", "ms"),
+        Column("p99 of calls", "p99_s", "ms"),
+        Column("p99 over calls alone", "p99_s", over=CALLS),
+    ),
+)

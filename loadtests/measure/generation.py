@@ -1,88 +1,117 @@
-"""Measure our engine that generates, in process, without gRPC.
+"""Our engine that generates, in process, without gRPC: three measures.
 
     python -m loadtests.compare models
     attendant export build/compare/models/gpt2 --repository build/bench --name fp32
-    python -m loadtests.measure.generation overhead --repository build/bench
+    python -m loadtests.measure overhead --repository build/bench --model fp32
+    python -m loadtests.measure arrivals --repository build/bench --model fp32 --rate 4 --rate 7
 
 `loadtests.compare` measures it beside other engines.
 """
 
 import asyncio
-import json
-import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractAsyncContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TypeVar
 
 import numpy as np
-import typer
-from rich.console import Console
-from rich.table import Table
 
 from loadtests.load.engine import Prompt, random_prompts, run_all, run_one, serving, vocab_size_of
-from loadtests.load.turns import times_faster, turns
-from service.generation.decoder import OnnxDecoder
+from loadtests.measure.records import (
+    CASE,
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    option,
+)
+from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.engine import GenerationEngine
 from service.generation.sequence import Sequence as Sample
 from service.records import RanStep
 from service.runtime.binding import Binding
 from service.serving.generative_model import GenerativeModel
 
-app = typer.Typer(help="Measure generation.")
-console = Console()
-
-Repository = Annotated[Path, typer.Option(help="Where the exported models are.")]
-Model = Annotated[str, typer.Option(help="A generative model of the repository.")]
-Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count.")]
-
-
 SAMPLING: dict[str, dict[str, object]] = {
     "greedy": {},
     "temperature": {"temperature": 1.0, "seed": 1},
     "top_k 50, top_p 0.9": {"temperature": 1.0, "top_k": 50, "top_p": 0.9, "seed": 1},
 }
+STATIC, CONTINUOUS = "static", "continuous"
+MAX_ROWS = 32  # in flight, where a capacity is measured
+Entered = TypeVar("Entered")
 
 
-@app.command()
-def overhead(
-    repository: Repository,
-    model: Model = "fp32",
-    rows: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 32,
-    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each.")] = 64,
-) -> None:
-    """Share of the time of decoding steps that is not ONNX Runtime's call, metrics included."""
-    table = Table("sampling", "step, ms", "ONNX Runtime, ms", "outside", "outside, share", "p90")
-    durations = asyncio.run(_decoding_steps(repository, model, rows, num_tokens))
-    for kind, (step_ms, run_ms) in durations.items():
-        outside_ms = step_ms - run_ms
-        cells = (f"{np.median(ms):.2f}" for ms in (step_ms, run_ms, outside_ms))
-        shares = outside_ms / step_ms
-        table.add_row(kind, *cells, f"{np.median(shares):.1%}", f"{np.percentile(shares, 90):.1%}")
-    console.print(table)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerativeOptions(Options):
+    """A generative model of a repository."""
+
+    repository: Path = option(Path("model_repository"), "Where the exported models are.")
+    model: str = option("gpt", "A generative model of the repository.")
 
 
-async def _decoding_steps(
-    repository: Path, name: str, rows: int, num_tokens: int
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Milliseconds per step by kind of sampling: from one call to the next, and within the call."""
-    steps: list[RanStep] = []
-    durations_ms = {}
-    async with serving(repository, name, steps) as model:
-        lengths = (32, 64), (num_tokens, num_tokens)
-        requests = random_prompts(rows, 5, *lengths, vocab_size_of(model))
-        times_s = _time_calls(model)
-        for kind, params in SAMPLING.items():
-            steps.clear()
-            times_s.clear()
-            await run_all(model, requests, rows, **params)
-            calls = np.array(times_s)
-            is_full = [step.phase == "decode" and step.num_rows == rows for step in steps]
-            places = np.flatnonzero(is_full[:-1])[1:-1]  # not those beside others
-            step_s = calls[places + 1, 0] - calls[places, 0]
-            durations_ms[kind] = (step_s * 1e3, (calls[places, 1] - calls[places, 0]) * 1e3)
-    return durations_ms
+class Loop:
+    """An event loop that ways run on, one after the other; gone with the stack."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.run = stack.enter_context(asyncio.Runner()).run
+
+    def enter(self, manager: AbstractAsyncContextManager[Entered]) -> Entered:
+        """What the manager gives; it ends with the stack."""
+
+        async def begin() -> Entered:
+            return await manager.__aenter__()
+
+        async def end() -> None:
+            await manager.__aexit__(None, None, None)
+
+        entered = self.run(begin())
+        self._stack.callback(lambda: self.run(end()))
+        return entered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverheadOptions(GenerativeOptions):
+    """The rows of a step."""
+
+    rows: int = option(32, "Sequences at once.", min=1)
+    tokens: int = option(64, "Tokens of each.", min=4)
+    rounds: int = option(3, "Rounds that count.", min=1)
+
+
+def overhead_ways(options: OverheadOptions, stack: ExitStack) -> dict[str, Way]:
+    """A way for each kind of sampling."""
+    loop, steps = Loop(stack), list[RanStep]()
+    model = loop.enter(serving(options.repository, options.model, steps))
+    lengths = (32, 64), (options.tokens, options.tokens)
+    requests = random_prompts(options.rows, 5, *lengths, vocab_size_of(model))
+    times_s = _time_calls(model)
+
+    def decoded(params: dict[str, object]) -> Turn:
+        """Medians per step: from one call to the next, and within the call."""
+        steps.clear()
+        times_s.clear()
+        loop.run(run_all(model, requests, options.rows, **params))
+        calls = np.array(times_s)
+        is_full = [step.phase == "decode" and step.num_rows == options.rows for step in steps]
+        places = np.flatnonzero(is_full[:-1])[1:-1]  # not those beside others
+        steps_s = calls[places + 1, 0] - calls[places, 0]
+        runs_s = calls[places, 1] - calls[places, 0]
+        outside = (steps_s - runs_s) / steps_s
+        return {
+            "step_s": float(np.median(steps_s)),
+            "run_s": float(np.median(runs_s)),
+            "outside": float(np.median(outside)),
+            "outside_p90": float(np.percentile(outside, 90)),
+        }
+
+    return {name: partial(decoded, params) for name, params in SAMPLING.items()}
 
 
 def _time_calls(model: GenerativeModel) -> list[tuple[float, float]]:
@@ -103,90 +132,135 @@ def _time_calls(model: GenerativeModel) -> list[tuple[float, float]]:
     return times_s
 
 
-@app.command()
-def latency(
-    repository: Repository,
-    model: Model = "fp32",
-    load: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of capacity.")] = 0.7,
-    count: Annotated[int, typer.Option(min=8, help="Requests.")] = 96,
-) -> None:
-    """Time to first token and between tokens under Poisson arrivals."""
-    asyncio.run(_latency(repository, model, load, count))
+OVERHEAD = Measure(
+    "overhead",
+    "The share of a decoding step that is not ONNX Runtime's call, metrics included",
+    "The generation engine",
+    OverheadOptions,
+    overhead_ways,
+    by_columns(
+        Column("a step", "step_s", "ms"),
+        Column("ONNX Runtime's call", "run_s", "ms"),
+        Column(
+            "outside",
+            "outside",
+            "%",
+            goals=dict.fromkeys(SAMPLING, 3.0),
+            at_most=True,
+        ),
+        Column("outside, p90 of steps", "outside_p90", "%"),
+    ),
+)
 
 
-async def _latency(repository: Path, name: str, load: float, count: int) -> None:
-    steps: list[RanStep] = []
-    async with serving(repository, name, steps, prefix_reuse=False) as model:
-        requests = random_prompts(count, 7, (16, 128), (16, 64), vocab_size_of(model))
-        await run_all(model, requests[:4], 4)
-        capacity = len(requests) / await run_all(model, requests, 32)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyOptions(GenerativeOptions):
+    """The load."""
+
+    load: float = option(0.7, "Share of capacity.", min=0.01, max=1.0)
+    count: int = option(96, "Requests.", min=8)
+    rounds: int = option(1, "Rounds that count.", min=1)
+
+
+def latency_ways(options: LatencyOptions, stack: ExitStack) -> dict[str, Way]:
+    """One way: arrivals at a share of the capacity, which is measured before each turn."""
+    loop, steps = Loop(stack), list[RanStep]()
+    model = loop.enter(serving(options.repository, options.model, steps, prefix_reuse=False))
+    requests = random_prompts(options.count, 7, (16, 128), (16, 64), vocab_size_of(model))
+
+    async def arrived() -> Turn:
+        capacity = len(requests) / await run_all(model, requests, MAX_ROWS)
         steps.clear()
-        samples = await _at_once(model, requests, _arrivals(load * capacity, count))
-    first_s = [sample.timings.time_to_first_token_s for sample in samples]
-    between_s = [value for step in steps for value in step.inter_token_s]
-    table = Table("", "p50, ms", "p90, ms", "p99, ms", title=f"{load:.0%} of {capacity:.2f}/s")
-    for what, values in (("time to first token", first_s), ("between tokens", between_s)):
-        marks = (f"{np.percentile(values, mark) * 1e3:.0f}" for mark in (50, 90, 99))
-        table.add_row(what, *marks)
-    console.print(table)
+        samples = await at_once(model, requests, due(options.load * capacity, options.count))
+        first_s = [sample.timings.time_to_first_token_s for sample in samples]
+        between_s = [value for step in steps for value in step.inter_token_s]
+        return {
+            "capacity": capacity,
+            **{f"first_p{mark}_s": float(np.percentile(first_s, mark)) for mark in (50, 99)},
+            **{f"between_p{mark}_s": float(np.percentile(between_s, mark)) for mark in (50, 99)},
+        }
+
+    return {f"{options.load:.0%} of the capacity": lambda: loop.run(arrived())}
 
 
-@app.command()
-def prefix(
-    repository: Repository,
-    model: Model = "fp32",
-    prefix_tokens: Annotated[int, typer.Option(min=16, help="What prompts share.")] = 400,
-    own_tokens: Annotated[int, typer.Option(min=1, help="What each has of its own.")] = 16,
-    rounds: Rounds = 9,
-) -> None:
-    """Time to first token of a prompt that begins like an earlier one."""
-    asyncio.run(_prefix(repository, model, prefix_tokens, own_tokens, rounds))
+LATENCY = Measure(
+    "latency",
+    "Time to the first token and between tokens under Poisson arrivals",
+    "The generation engine",
+    LatencyOptions,
+    latency_ways,
+    by_columns(
+        Column("capacity", "capacity", "requests/s"),
+        Column("first token, p50", "first_p50_s", "ms"),
+        Column("first token, p99", "first_p99_s", "ms"),
+        Column("between tokens, p50", "between_p50_s", "ms"),
+        Column("between tokens, p99", "between_p99_s", "ms"),
+    ),
+)
 
 
-async def _prefix(repository: Path, name: str, shared: int, own: int, rounds: int) -> None:
-    generator = np.random.default_rng(11)
-    times_s: dict[str, list[float]] = {"without_reuse": [], "with_reuse": []}
-    async with (
-        serving(repository, name, prefix_reuse=False) as without,
-        serving(repository, name, prefix_reuse=True) as reusing,
-    ):
-        engines = dict(zip(times_s, (without, reusing), strict=True))
-        vocab_size = vocab_size_of(reusing)
-        beginning = generator.integers(1, vocab_size, shared).tolist()
-        for way, counts in turns(engines, rounds):
-            prompt = Prompt(beginning + generator.integers(1, vocab_size, own).tolist(), 2)
-            sample = await run_one(engines[way], prompt)
-            if counts:
-                times_s[way].append(sample.timings.time_to_first_token_s)
-    medians = {f"{way}_ms": statistics.median(each) * 1e3 for way, each in times_s.items()}
-    ratio = times_faster(times_s["with_reuse"], times_s["without_reuse"])
-    console.print_json(json.dumps(medians | {"times_shorter": asdict(ratio)}))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivalOptions(GenerativeOptions):
+    """Rates, and the groups of static batching.
 
-
-@app.command()
-def arrivals(
-    repository: Repository,
-    model: Model = "fp32",
-    rate: Annotated[list[float] | None, typer.Option(help="Requests per second.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="Of arrivals at each rate.")] = 15.0,
-    group: Annotated[int, typer.Option(min=1, help="Requests of a static group.")] = 32,
-    wait_ms: Annotated[float, typer.Option(min=0, help="For a static group to fill.")] = 100.0,
-    way: Annotated[list[str] | None, typer.Option(help="continuous, static.")] = None,
-) -> None:
-    """Continuous and static batching under Poisson arrivals: latency per token by rate.
-
-    Outputs of 8 to 200 tokens, as many short as long ones by logarithm; prompts of 16 to 128. A
-    request's time from its arrival to its end is divided by its tokens. Static: a group starts
-    when the last one is done and it is full, or its first request has waited long enough; each
-    request is answered as soon as its own tokens are done.
+    Outputs of 8 to 200 tokens, as many short as long ones by logarithm; prompts of 16 to 128.
     """
-    ways = way or ["continuous", "static"]
-    table = Table("requests/s", *(f"{name}, p50, p95, ms per token" for name in ways))
-    load = _Arrivals(seconds, group, wait_ms / 1e3, ways)
-    for each, by_way in asyncio.run(load.run(repository, model, rate or [1, 2, 4])).items():
-        cells = (", ".join(f"{ms:.0f}" for ms in np.percentile(by_way[w], (50, 95))) for w in ways)
-        table.add_row(f"{each:g}", *cells)
-    console.print(table)
+
+    rate: list[float] = option([1.0, 2.0, 4.0], "Requests per second.")
+    seconds: float = option(15.0, "Of arrivals at each rate.", min=1)
+    group: int = option(MAX_ROWS, "Requests of a static group.", min=1)
+    wait_ms: float = option(100.0, "For a static group to fill.", min=0)
+    rounds: int = option(1, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
+
+
+def arrival_ways(options: ArrivalOptions, stack: ExitStack) -> dict[str, Way]:
+    """Continuous and static batching at each rate.
+
+    Static: a group starts when the last one is done and it is full, or its first request has waited
+    long enough; each request is answered as soon as its own tokens are done.
+    """
+    loop = Loop(stack)
+    model = loop.enter(serving(options.repository, options.model, prefix_reuse=False))
+    vocab_size = vocab_size_of(model)
+    warm_up = mixed_prompts(options.group, 1, vocab_size)  # touches all memory there is
+    loop.run(run_all(model, warm_up, options.group))
+    in_groups = partial(grouped, options.group, options.wait_ms / 1e3)
+
+    async def arrived(way: str, rate: float, requests: Sequence[Prompt]) -> Turn:
+        """Quantiles of a request's time from its arrival to its end, over its tokens."""
+        dues_s = due(rate, len(requests))
+        answer = in_groups if way == STATIC else at_once
+        samples = await answer(model, requests, dues_s)
+        per_token_s = [
+            (sample.timings.finished_s - due_s) / prompt.num_tokens
+            for sample, due_s, prompt in zip(samples, dues_s, requests, strict=True)
+        ]
+        return {f"p{mark}_s": float(np.percentile(per_token_s, mark)) for mark in (50, 95)}
+
+    def taken(way: str, rate: float) -> Turn:
+        requests = mixed_prompts(max(1, int(rate * options.seconds)), 7, vocab_size)
+        return loop.run(arrived(way, rate, requests))
+
+    return {
+        f"{rate:g}/s{CASE}{way}": partial(taken, way, rate)
+        for rate in options.rate
+        for way in (STATIC, CONTINUOUS)
+    }
+
+
+ARRIVALS = Measure(
+    "arrivals",
+    "Continuous and static batching under Poisson arrivals: a request's time per token by rate",
+    "The generation engine",
+    ArrivalOptions,
+    arrival_ways,
+    by_columns(
+        Column("p50 per token", "p50_s", "ms"),
+        Column("p95 per token", "p95_s", "ms"),
+        Column("speed at p95 over static", lambda turn: 1 / turn["p95_s"], over=STATIC),
+    ),
+)
 
 
 def mixed_prompts(count: int, seed: int, vocab_size: int) -> list[Prompt]:
@@ -201,60 +275,34 @@ def mixed_prompts(count: int, seed: int, vocab_size: int) -> list[Prompt]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrivals:
-    """Poisson arrivals, answered at once or in groups."""
-
-    seconds: float
-    group: int
-    wait_s: float  # for a group to fill
-    ways: Sequence[str]
-
-    async def run(
-        self, repository: Path, name: str, rates: Sequence[float]
-    ) -> dict[float, dict[str, list[float]]]:
-        """Milliseconds per token of each request, by rate and way."""
-        answers: dict[float, dict[str, list[float]]] = {}
-        async with serving(repository, name, prefix_reuse=False) as model:
-            vocab_size = vocab_size_of(model)
-            warm_up = mixed_prompts(self.group, 1, vocab_size)  # touches all memory there is
-            await run_all(model, warm_up, self.group)
-            for rate in rates:
-                requests = mixed_prompts(int(rate * self.seconds), 7, vocab_size)
-                for way in self.ways:
-                    arrive = self._in_groups if way == "static" else _at_once
-                    dues_s = _arrivals(rate, len(requests))
-                    samples = await arrive(model, requests, dues_s)
-                    answers.setdefault(rate, {})[way] = [
-                        1e3 * (sample.timings.finished_s - due_s) / prompt.num_tokens
-                        for sample, due_s, prompt in zip(samples, dues_s, requests, strict=True)
-                    ]
-        return answers
-
-    async def _in_groups(
-        self, model: GenerativeModel, requests: Sequence[Prompt], dues_s: Sequence[float]
-    ) -> list[Sample]:
-        """A group has those requests that have arrived when it starts."""
-        samples: list[Sample] = []
-        first = 0
-        while first < len(requests):
-            end = min(first + self.group, len(requests))
-            starts_s = min(dues_s[end - 1], dues_s[first] + self.wait_s)
-            await asyncio.sleep(max(0.0, starts_s - time.monotonic()))
-            now_s = time.monotonic()
-            arrived = [i for i in range(first, end) if i == first or dues_s[i] <= now_s]
-            samples += await asyncio.gather(*(run_one(model, requests[i]) for i in arrived))
-            first += len(arrived)
-        return samples
+async def grouped(
+    group: int,
+    wait_s: float,
+    model: GenerativeModel,
+    requests: Sequence[Prompt],
+    dues_s: Sequence[float],
+) -> list[Sample]:
+    """A group has those requests that have arrived when it starts."""
+    samples: list[Sample] = []
+    first = 0
+    while first < len(requests):
+        end = min(first + group, len(requests))
+        starts_s = min(dues_s[end - 1], dues_s[first] + wait_s)
+        await asyncio.sleep(max(0.0, starts_s - time.monotonic()))
+        now_s = time.monotonic()
+        arrived = [i for i in range(first, end) if i == first or dues_s[i] <= now_s]
+        samples += await asyncio.gather(*(run_one(model, requests[i]) for i in arrived))
+        first += len(arrived)
+    return samples
 
 
-def _arrivals(rate: float, count: int) -> list[float]:
+def due(rate: float, count: int) -> list[float]:
     """Times of Poisson arrivals from now on, of the monotonic clock."""
     gaps_s = np.random.default_rng(3).exponential(1 / rate, count)
     return list((time.monotonic() + np.cumsum(gaps_s)).tolist())
 
 
-async def _at_once(
+async def at_once(
     model: GenerativeModel, requests: Sequence[Prompt], dues_s: Sequence[float]
 ) -> list[Sample]:
     """Each request is generated from its arrival on."""
@@ -264,7 +312,3 @@ async def _at_once(
         return await run_one(model, prompt)
 
     return list(await asyncio.gather(*map(answer, requests, dues_s)))
-
-
-if __name__ == "__main__":
-    app()

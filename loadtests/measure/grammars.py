@@ -1,39 +1,46 @@
 """The cost of a grammar per step: outputs held to a JSON schema, and free ones, in turns.
 
-    python -m loadtests.measure.grammars model_repository/gpt/1 --rows 1 --rows 8 --rows 32
+    python -m loadtests.measure grammars --folder model_repository/gpt/1 --rows 1 --rows 8
 
 Both sides are the same engine with the server's decoder, tokenizer and sampling; each row gives the
 same number of tokens, because the free ones ignore their end, and the schema's array does not end
-before. Drafts are off. Compiling is not counted, and is told first.
+before. Drafts are off. Compiling is a way of its own.
 """
-
-# ruff: noqa: B006 - Typer copies defaults
 
 import asyncio
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
-from rich.table import Table
 
-from loadtests.load.turns import per_second, spread, take_turns, times_faster
+from loadtests.measure.records import (
+    CASE,
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    counted,
+    option,
+)
 from loadtests.measure.steps import open_decoder
-from service.contract.grammar import Grammar
 from service.contract.manifest import Manifest
 from service.contract.queue_policies import QueuePolicy
+from service.generation.choosing.params import SamplingParams
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.params import SamplingParams
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest, Vocabulary
-from service.runtime.grammar import GrammarCompiler, GrammarMatcher, GrammarVocabulary
-from service.runtime.tokenizer import PromptTokenizer
+from service.generation.steps.scheduler import SchedulerLimits
+from service.grammars.compiler import GrammarCompiler, GrammarMatcher, GrammarVocabulary
+from service.grammars.form import Grammar
+from service.text.tokenizer import PromptTokenizer
 
-WARM_UP = 2  # rounds that are not counted
+FREE = "free"
 MAX_CHARACTERS = 1_000_000
 SCHEMA: dict[str, Any] = {
     "type": "array",
@@ -50,7 +57,20 @@ SCHEMA: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
-console = Console()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarOptions(Options):
+    """A model, and the outputs of its rows."""
+
+    folder: Path = option(
+        Path("model_repository/gpt/1"), "A version's folder of a generative model."
+    )
+    rows: list[int] = option([1, 8, 32], "Rows per step.", min=1)
+    tokens: int = option(64, "Tokens of each output.", min=2)
+    temperature: float = option(1.0, "0 takes the likeliest.", min=0.0)
+    rounds: int = option(10, "Rounds that count.", min=1)
+    warm_up: int = option(2, "Rounds before them.", min=0)
 
 
 class Bench:
@@ -81,15 +101,24 @@ class Bench:
         )
         self._grammar = Grammar.of("json_schema", SCHEMA)
         self._compiler.compile(Grammar.of("regex", "a"))  # the vocabulary is read by the first one
-        started_s = time.perf_counter()
         self._compiled = self._compiler.compile(self._grammar)
-        self.compile_s = time.perf_counter() - started_s
 
-    def run(self, num_rows: int, *, has_grammar: bool) -> float:
-        """Seconds in which `num_rows` give all their tokens."""
+    def compile(self) -> Turn:
+        """The time of compiling the schema."""
+        started_s = time.perf_counter()
+        self._compiler.compile(self._grammar)
+        return {"compile_s": time.perf_counter() - started_s}
+
+    def run(self, num_rows: int, *, has_grammar: bool) -> Turn:
+        """The time in which `num_rows` give all their tokens."""
         started_s = time.perf_counter()
         self._loop.run_until_complete(self._run(num_rows, has_grammar=has_grammar))
-        return time.perf_counter() - started_s
+        seconds = time.perf_counter() - started_s
+        return {
+            "seconds": seconds,
+            "steps": self._num_tokens,
+            "tokens": num_rows * self._num_tokens,
+        }
 
     async def _run(self, num_rows: int, *, has_grammar: bool) -> None:
         matchers = [(self._compiled.copy(),) if has_grammar else () for _ in range(num_rows)]
@@ -119,32 +148,31 @@ async def _started(make: "partial[GenerationEngine]") -> GenerationEngine:
     return make()
 
 
-def main(
-    folder: Annotated[Path, typer.Argument(help="A version's folder of a generative model.")],
-    rows: Annotated[list[int], typer.Option(min=1, help="Rows per step.")] = [1, 8, 32],
-    tokens: Annotated[int, typer.Option(min=2, help="Tokens of each output.")] = 64,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest.")] = 1.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count, after two.")] = 10,
-) -> None:
-    """Time steps with a grammar beside steps without."""
-    bench = Bench(folder, max(rows), tokens, temperature)
-    console.print(f"The schema was compiled in {bench.compile_s * 1e3:.0f} ms.")
-    table = Table("rows", "output", "ms per step, median (range)", "tokens/s", "speed (range)")
-    for num_rows in rows:
-        ways = {
-            "free": partial(bench.run, num_rows, has_grammar=False),
-            "schema": partial(bench.run, num_rows, has_grammar=True),
-        }
-        seconds = take_turns(ways, rounds, WARM_UP)
-        for name, own in seconds.items():
-            per_step = spread([each / tokens * 1e3 for each in own])
-            speed = f"{per_second(num_rows * tokens, own):.0f}"
-            free = times_faster(own, seconds["free"])
-            table.add_row(str(num_rows), name, str(per_step), speed, str(free))
-        table.add_section()
-    console.print(table)
-    bench.close()
+def ways(options: GrammarOptions, stack: ExitStack) -> dict[str, Way]:
+    """Steps with a grammar and without, at each number of rows; and compiling."""
+    bench = Bench(options.folder, max(options.rows), options.tokens, options.temperature)
+    stack.callback(bench.close)
+    found: dict[str, Way] = {"compiling the schema": bench.compile}
+    for num_rows in options.rows:
+        for name, has_grammar in ((FREE, False), ("schema", True)):
+            found[f"{counted(num_rows, 'row')}{CASE}{name}"] = partial(
+                bench.run, num_rows, has_grammar=has_grammar
+            )
+    return found
 
 
-if __name__ == "__main__":
-    typer.run(main)
+GRAMMARS = Measure(
+    "grammars",
+    "A step whose outputs keep to a JSON schema, beside a step without one",
+    "Forms of outputs",
+    GrammarOptions,
+    ways,
+    by_columns(
+        Column("compiled in", "compile_s", "ms"),
+        Column("a step", lambda turn: 1e3 * turn["seconds"] / turn["steps"], "ms"),
+        Column("tokens/s", "tokens/seconds"),
+        Column(
+            "speed over free", "tokens/seconds", over=FREE, goals={f"32 rows{CASE}schema": 0.95}
+        ),
+    ),
+)

@@ -1,6 +1,6 @@
-"""Count the instructions of a request outside the session, at every front: valgrind does.
+"""Count the instructions of a request outside the session, by protocol: valgrind does.
 
-    python -m loadtests.measure.instructions --tree ../before --tree . --texts 1 --texts 8
+    python -m loadtests.measure instructions --tree ../before --tree . --texts 1 --texts 8
 
 Neighbours on the machine change times, and instructions hardly: this compares two versions of the
 server where other work runs. The session sleeps instead of computing, so that nothing of it counts;
@@ -8,23 +8,33 @@ under valgrind everything else takes fifty times as long, and a run sleeps long 
 to wait for it, as they do for a model. A tree is a checkout whose `attendant serve` is counted.
 """
 
-import asyncio
 import random
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
-from rich.console import Console
-from rich.table import Table
+from typing import Any
 
 from loadtests.load.lengths import mixed
 from loadtests.load.server import Server, start_server
 from loadtests.measure.batching import SEED
-from loadtests.measure.stages import DOORS
+from loadtests.measure.calls import PROTOCOLS, Protocol, turn_of
+from loadtests.measure.records import (
+    CASE,
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    counted,
+    option,
+)
 
 RUN_S = 0.4
 CONTROL_TIMEOUT_S = 300.0
@@ -44,55 +54,64 @@ main()
 """
 
 
-def main(
-    model: Annotated[str, typer.Option(help="An embedder of one output.")] = "minilm",
-    repository: Annotated[Path, typer.Option(help="Where it is.")] = Path("model_repository"),
-    tree: Annotated[
-        list[Path] | None, typer.Option(help="A checkout to count; may be repeated.")
-    ] = None,
-    texts: Annotated[
-        list[int] | None, typer.Option(min=1, help="Texts of a request; may be repeated.")
-    ] = None,
-    requests: Annotated[int, typer.Option(min=32, help="Requests that are counted.")] = 320,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
-) -> None:
-    """Count what requests cost a server, in thousands of instructions each."""
-    table = Table("tree", "texts", *DOORS, title="thousands of instructions per request")
-    for each in tree or [Path()]:
-        for count in texts or [1]:
-            counted = _count(each.resolve(), repository, model, count, requests, concurrency)
-            table.add_row(str(each), str(count), *(f"{thousands:.0f}" for thousands in counted))
-    Console().print(table)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionOptions(Options):
+    """Trees, and what they are asked."""
+
+    model: str = option("minilm", "An embedder of one output.")
+    repository: Path = option(Path("model_repository"), "Where it is.")
+    tree: list[Path] = option([Path()], "A checkout to count; may be repeated.")
+    texts: list[int] = option([1], "Texts of a request.", min=1)
+    requests: int = option(320, "Requests that are counted.", min=32)
+    concurrency: int = option(32, "Requests in flight.", min=1)
+    rounds: int = option(1, "Rounds that count.", min=1)
 
 
-def _count(
-    tree: Path, repository: Path, model: str, num_texts: int, num_requests: int, concurrency: int
-) -> list[float]:
-    """Thousands of instructions per request, by front."""
-    generator = random.Random(SEED)
-    lines = [each.text(generator) for each in mixed(num_requests * num_texts, generator)]
-    groups = [lines[start : start + num_texts] for start in range(0, len(lines), num_texts)]
+def ways(options: InstructionOptions, stack: ExitStack) -> dict[str, Way]:
+    """Every protocol to a server of every tree."""
     flags = ["--http-port", "0", "--max-queue-s", "0", "--measure-cost-s", "0"]
-    flags += ["--model-control-mode", "explicit", "--load-models", model]
-    counted = []
-    with tempfile.TemporaryDirectory() as folder:
+    flags += ["--model-control-mode", "explicit", "--load-models", options.model]
+    found: dict[str, Way] = {}
+    for tree in options.tree:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        path = tree.resolve()
         command = (
-            *("/usr/bin/env", f"PYTHONPATH={tree}:{tree}/protos", "PYTHONHASHSEED=0"),
+            *("/usr/bin/env", f"PYTHONPATH={path}:{path}/protos", "PYTHONHASHSEED=0"),
             *("valgrind", "--tool=callgrind", "--instr-atstart=no"),
             *(f"--callgrind-out-file={folder}/counts", sys.executable, "-c", SLEEPING, "serve"),
         )
-        server = start_server(repository, flags, command=command)
-        try:
-            for door, request_of in DOORS.values():
-                messages = [request_of(model, group) for group in groups]
-                asyncio.run(door(server, messages, concurrency))  # warms up
-                _control(server, "--instr=on")
-                asyncio.run(door(server, messages, concurrency))
-                _control(server, "--instr=off")
-                counted.append(_dumped(server, Path(folder)) / num_requests / 1e3)
-        finally:
-            server.process.kill()
-    return counted
+        server = start_server(options.repository, flags, command=command)
+        stack.callback(server.process.kill)
+        for count in options.texts:
+            generator = random.Random(SEED)
+            lines = [each.text(generator) for each in mixed(options.requests * count, generator)]
+            groups = [lines[start : start + count] for start in range(0, len(lines), count)]
+            for name, protocol in PROTOCOLS["embed"].items():
+                messages = [protocol.request(options.model, group) for group in groups]
+                found[f"{tree}, {counted(count, 'text')}{CASE}{name}"] = partial(
+                    _count, server, folder, protocol, messages, options.concurrency
+                )
+    return found
+
+
+def _count(
+    server: Server, folder: Path, protocol: Protocol, messages: Sequence[Any], concurrency: int
+) -> Turn:
+    """Thousands of instructions per request."""
+    _control(server, "--instr=on")
+    turn_of(server, protocol.send, messages, concurrency)
+    _control(server, "--instr=off")
+    return {"thousands": _dumped(server, folder) / len(messages) / 1e3}
+
+
+INSTRUCTIONS = Measure(
+    "instructions",
+    "Instructions of a request outside the session, by protocol, which other work hardly changes",
+    "A request by stage",
+    InstructionOptions,
+    ways,
+    by_columns(Column("a request", "thousands", "thousands of instructions")),
+)
 
 
 def _control(server: Server, order: str) -> None:
@@ -112,7 +131,3 @@ def _dumped(server: Server, folder: Path) -> int:
                 return int(lines[-1].split()[1])
         time.sleep(0.1)
     raise TimeoutError(f"valgrind wrote no counts in {CONTROL_TIMEOUT_S:g} s")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,6 @@
 """The share of what the machine allows that a decoding step reaches.
 
-    python -m loadtests.measure.limits a/1/model.onnx b/1/model.onnx --rows 1 --rows 8 --rows 32
+    python -m loadtests.measure limits --graph a/1/model.onnx --rows 1 --rows 8 --rows 32
 
 A step cannot be faster than its weights and caches are read from memory, nor than its products are
 computed. The first is bytes over the bandwidth of a sum over more memory than any cache holds, the
@@ -9,27 +9,41 @@ integers where weights are rounded, also where they have four bits. Both rates a
 measured in turns in one run; the share is the larger of the two times over the step's, by rounds.
 """
 
-# ruff: noqa: B006 - Typer copies defaults
-
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
 
 import numpy as np
 import onnx
-import typer
 from onnx import TensorProto, helper, numpy_helper
-from rich.console import Console
-from rich.table import Table
 
-from loadtests.load.turns import Spread, spread, take_turns
-from loadtests.measure.steps import open_decoder, share_memory, step_of
-from service.generation.decoder import OnnxDecoder
+from loadtests.load.turns import spread
+from loadtests.measure.records import (
+    CASE,
+    TIMES,
+    Figure,
+    Measure,
+    Options,
+    Rounds,
+    Turn,
+    Way,
+    counted,
+    option,
+)
+from loadtests.measure.steps import (
+    DEFAULT_GRAPH,
+    name_of,
+    open_decoder,
+    share_memory,
+    step_of,
+    timed,
+)
+from service.generation.decoders.decoder import OnnxDecoder
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 
@@ -38,7 +52,7 @@ ROOM = 256  # tokens of a slot
 READ_BYTES = 2**30
 PRODUCT_ROWS, PRODUCT_SIZE = 512, 4_096
 MICROSOFT = "com.microsoft"
-console = Console()
+BYTES, PRODUCT = "bytes", "products"  # what the machine reads, and multiplies
 PRODUCTS = ("MatMul", "Gemm", "MatMulIntegerToFloat", "MatMulNBits")
 
 
@@ -52,93 +66,83 @@ class Cost:
     is_integer: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One graph at one number of rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitOptions(Options):
+    """Graphs, and the steps that are timed."""
 
-    graph: str
-    rows: int
-    step_ms: Spread
-    bytes_ms: float  # reading alone
-    products_ms: float  # multiplying alone
-    share: Spread
-    gigabytes_per_s: float
-    giga_products_per_s: float
+    graphs: list[Path] = option([DEFAULT_GRAPH], "ONNX file of a decoder.", flag="--graph")
+    rows: list[int] = option([1, 8, 32], "Rows per step.", min=1)
+    context: int = option(CONTEXT, "Tokens in the cache.", min=1)
+    rounds: int = option(9, "Rounds that count.", min=1)
+    threads: int = option(available_cpus(), "Of reading and multiplying.", min=1)
 
 
-def main(
-    graphs: Annotated[list[Path], typer.Argument(help="ONNX files of decoders.")],
-    rows: Annotated[list[int], typer.Option(min=1, help="Rows per step.")] = [1, 8, 32],
-    context: Annotated[int, typer.Option(min=1, help="Tokens in the cache.")] = CONTEXT,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count, after one.")] = 9,
-) -> None:
-    """Time steps beside the memory and the multipliers of the machine."""
-    named = {str(path): path for path in graphs}
-    show(shares_of(named, rows, context, rounds, available_cpus()), console)
+def ways(options: LimitOptions, _: ExitStack) -> dict[str, Way]:
+    """Reading, multiplying, and steps of each graph at each number of rows."""
+    named = {name_of(path): path for path in options.graphs}
+    return ways_of(named, options.rows, options.context, options.threads)
 
 
-def shares_of(
-    graphs: Mapping[str, Path], rows: Sequence[int], context: int, rounds: int, threads: int
-) -> list[Share]:
-    """The share that each graph reaches at each number of rows."""
+def ways_of(
+    graphs: Mapping[str, Path], rows: Sequence[int], context: int, threads: int
+) -> dict[str, Way]:
+    """The same of graphs that have names."""
     costs = {name: cost_of(path) for name, path in graphs.items()}
     room = max(ROOM, context + 1)
     decoders = {name: open_decoder(path, max(rows), room) for name, path in graphs.items()}
     share_memory(list(decoders.values()))
-    ways: dict[str, Callable[[], float]] = {"bytes": reading(threads)}
-    for is_integer in {cost.is_integer for cost in costs.values()}:
-        ways[_rate(is_integer)] = multiplying(threads, is_integer=is_integer)
-    for name, decoder in decoders.items():
+    found: dict[str, Way] = {BYTES: reading(threads)}
+    for is_integer in sorted({cost.is_integer for cost in costs.values()}):
+        found[_rate(is_integer)] = multiplying(threads, is_integer=is_integer)
+    for name, cost in costs.items():
         for count in rows:
-            ways[f"{name} {count}"] = partial(_step_s, decoder, count, context)
-    measured = take_turns(ways, rounds)
-    return [
-        share_of(name, count, context, cost, measured)
-        for name, cost in costs.items()
-        for count in rows
-    ]
+            found[f"{name}{CASE}{counted(count, 'row')}"] = partial(
+                _step, cost, decoders[name], count, context
+            )
+    return found
 
 
 def _rate(is_integer: bool) -> str:
     return "integer products" if is_integer else "float products"
 
 
-def share_of(
-    name: str, rows: int, context: int, cost: Cost, measured: Mapping[str, list[float]]
-) -> Share:
-    num_bytes = cost.weight_bytes + rows * context * cost.cache_bytes
-    steps_s = np.array(measured[f"{name} {rows}"])
-    bytes_s = num_bytes / np.array(measured["bytes"])  # the ways give rates: bytes per second
-    products_s = rows * cost.products / np.array(measured[_rate(cost.is_integer)])
-    shares = np.maximum(bytes_s, products_s) / steps_s
-    return Share(
-        name,
-        rows,
-        spread((steps_s * 1e3).tolist()),
-        float(np.median(bytes_s)) * 1e3,
-        float(np.median(products_s)) * 1e3,
-        spread(shares.tolist()),
-        float(np.median(measured["bytes"])) / 1e9,
-        float(np.median(measured[_rate(cost.is_integer)])) / 1e9,
-    )
+def _step(cost: Cost, decoder: OnnxDecoder, rows: int, context: int) -> Turn:
+    """One step, and what it had to read and to multiply."""
+    return {
+        **timed(step_of(rows, context), decoder, rows),
+        "bytes": cost.weight_bytes + rows * context * cost.cache_bytes,
+        _rate(cost.is_integer): rows * cost.products,
+    }
 
 
-def show(shares: Sequence[Share], console: Console) -> None:
-    """A row for each graph and number of rows."""
-    headings = ("graph", "rows", "step, ms", "reading, ms", "multiplying, ms", "share of the limit")
-    table = Table(*headings, "GB/s", "G products/s")
-    for each in shares:
-        table.add_row(
-            each.graph,
-            str(each.rows),
-            str(each.step_ms),
-            f"{each.bytes_ms:.2f}",
-            f"{each.products_ms:.2f}",
-            str(each.share),
-            f"{each.gigabytes_per_s:.0f}",
-            f"{each.giga_products_per_s:.0f}",
-        )
-    console.print(table)
+def figures(rounds: Rounds) -> list[Figure]:
+    """The larger of a step's two times at the machine's rates, over the step's, within a round."""
+    found = []
+    for way, turns in rounds.items():
+        if CASE not in way:
+            gigas = [turn["amount"] / turn["seconds"] / 1e9 for turn in turns]
+            found.append(Figure.of(way, "rate", spread(gigas), "G/s"))
+            continue
+        least_s = [_least_s(turn, rounds, place) for place, turn in enumerate(turns)]
+        values = {
+            "a step": [turn["seconds"] * 1e3 for turn in turns],
+            "reading": [each[BYTES] * 1e3 for each in least_s],
+            "multiplying": [each[PRODUCT] * 1e3 for each in least_s],
+        }
+        found += [Figure.of(way, name, spread(each), "ms") for name, each in values.items()]
+        shares = [
+            max(each.values()) / turn["seconds"] for each, turn in zip(least_s, turns, strict=True)
+        ]
+        found.append(Figure.of(way, "share of the limit", spread(shares), TIMES))
+    return found
+
+
+def _least_s(turn: Turn, rounds: Rounds, place: int) -> dict[str, float]:
+    """The seconds that reading and multiplying take alone, at the rates of this round."""
+    name = next(each for each in map(_rate, (False, True)) if each in turn)
+    machine = {BYTES: rounds[BYTES][place], PRODUCT: rounds[name][place]}
+    amounts = {BYTES: turn["bytes"], PRODUCT: turn[name]}
+    return {each: amounts[each] * own["seconds"] / own["amount"] for each, own in machine.items()}
 
 
 def cost_of(path: Path) -> Cost:
@@ -178,27 +182,21 @@ def _item_bytes(element_type: int) -> int:
     return int(helper.tensor_dtype_to_np_dtype(element_type).itemsize)
 
 
-def _step_s(decoder: OnnxDecoder, rows: int, context: int) -> float:
-    started_s = time.perf_counter()
-    step_of(rows, context)(decoder)
-    return time.perf_counter() - started_s
-
-
-def reading(threads: int) -> Callable[[], float]:
-    """Bytes per second that are read when each thread sums up memory of its own."""
+def reading(threads: int) -> Way:
+    """Bytes that are read when each thread sums up memory of its own."""
     parts = [np.ones(READ_BYTES // threads // 4, np.float32) for _ in range(threads)]
     pool = ThreadPoolExecutor(threads)
 
-    def rate() -> float:
+    def read() -> Turn:
         started_s = time.perf_counter()
         wait([pool.submit(np.dot, part, part) for part in parts])
-        return READ_BYTES / (time.perf_counter() - started_s)
+        return {"seconds": time.perf_counter() - started_s, "amount": READ_BYTES}
 
-    return rate
+    return read
 
 
-def multiplying(threads: int, *, is_integer: bool) -> Callable[[], float]:
-    """Multiplications per second of one large product in ONNX Runtime."""
+def multiplying(threads: int, *, is_integer: bool) -> Way:
+    """Multiplications of one large product in ONNX Runtime."""
     generator = np.random.default_rng(0)
     size = (PRODUCT_SIZE, PRODUCT_SIZE)
     weights: np.ndarray
@@ -232,13 +230,20 @@ def multiplying(threads: int, *, is_integer: bool) -> Callable[[], float]:
         onnx.save(model, str(path))
         session = OnnxSession(path, SessionOptions(num_threads=threads))
 
-    def rate() -> float:
+    def multiply() -> Turn:
         started_s = time.perf_counter()
         session.run({"x": given}, ["y"])
-        return PRODUCT_ROWS * weights.size / (time.perf_counter() - started_s)
+        seconds = time.perf_counter() - started_s
+        return {"seconds": seconds, "amount": PRODUCT_ROWS * weights.size}
 
-    return rate
+    return multiply
 
 
-if __name__ == "__main__":
-    typer.run(main)
+LIMITS = Measure(
+    "limits",
+    "The share of what the machine's memory and multipliers allow that a decoding step reaches",
+    "Decoders of Llama's kind",
+    LimitOptions,
+    ways,
+    figures,
+)

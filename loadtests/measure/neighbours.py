@@ -1,13 +1,12 @@
-"""Measure how long small calls wait beside large ones, which clients send without pause.
+"""How long small calls wait beside large ones, which clients send without pause.
 
-    python -m loadtests.measure.neighbours --clients 8 --megabytes 40
+    python -m loadtests.measure neighbours --clients 8 --megabytes 40
 
 A bare server of `grpc.aio`, which returns its input, is measured first: no server in Python
 can do better. The clients of the large requests are a process of their own.
 """
 
 import asyncio
-import json
 import multiprocessing
 import os
 import subprocess
@@ -15,19 +14,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import grpc
 import numpy as np
-import typer
-from rich.console import Console
 from tritonclient.grpc import service_pb2
 
 from loadtests.load.graphs import write_identity
 from loadtests.load.server import serving
+from loadtests.measure.records import (
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    option,
+)
 
 IDENTITY = "identity"
 SERVICE = "/inference.GRPCInferenceService/"
@@ -38,31 +45,56 @@ OPTIONS = [(f"grpc.max_{way}_message_length", -1) for way in ("receive", "send")
 BARE = (sys.executable, "-c", "from loadtests.measure.neighbours import serve_bare; serve_bare()")
 
 
-def main(
-    clients: Annotated[int, typer.Option(min=1, help="With large requests.")] = 8,
-    megabytes: Annotated[int, typer.Option(min=1, help="Of a large request.")] = 40,
-    seconds: Annotated[float, typer.Option(min=1, help="Of measuring, twice for each.")] = 5.0,
-) -> None:
-    """Print p50, p99 and the most of two small calls, in milliseconds."""
-    found: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        write_identity(Path(folder), IDENTITY)
-        for turn in (1, 2):
-            with bare() as address:
-                found[f"bare grpc.aio, {turn}"] = beside(address, clients, megabytes, seconds)
-            with serving(Path(folder)) as server:
-                found[f"attendant, {turn}"] = beside(server.address, clients, megabytes, seconds)
-    quantiles = {
-        server: {call: shown(waits) for call, waits in calls.items()}
-        for server, calls in found.items()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourOptions(Options):
+    """The large requests."""
+
+    clients: int = option(8, "With large requests.", min=1)
+    megabytes: int = option(40, "Of a large request.", min=1)
+    seconds: float = option(5.0, "Of measuring, in each turn.", min=1)
+    rounds: int = option(2, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
+
+
+def ways(options: NeighbourOptions, stack: ExitStack) -> dict[str, Way]:
+    """A bare server and ours, each alone while it is asked."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    write_identity(folder, IDENTITY)
+    load = options.clients, options.megabytes, options.seconds
+
+    def by_bare() -> Turn:
+        with bare() as address:
+            return _quantiles(beside(address, *load))
+
+    def by_ours() -> Turn:
+        with serving(folder) as server:
+            return _quantiles(beside(server.address, *load))
+
+    return {"bare grpc.aio": by_bare, "attendant": by_ours}
+
+
+def _quantiles(waits_ms: Mapping[str, Sequence[float]]) -> Turn:
+    return {
+        f"{call}, p{mark}": float(np.percentile(each, mark))
+        for call, each in waits_ms.items()
+        for mark in (50, 99)
     }
-    Console().print_json(json.dumps(quantiles))
 
 
-def shown(waits_ms: list[float]) -> dict[str, float]:
-    p50, p99 = np.quantile(waits_ms, (0.5, 0.99)).tolist()
-    named = {"p50": p50, "p99": p99, "most": max(waits_ms)}
-    return {"calls": len(waits_ms), **{name: round(value, 1) for name, value in named.items()}}
+NEIGHBOURS = Measure(
+    "neighbours",
+    "How long small calls wait beside large ones, which clients send without pause",
+    "Small calls beside large ones",
+    NeighbourOptions,
+    ways,
+    by_columns(
+        *(
+            Column(name, name, "ms")
+            for call in ("ModelInfer", "ServerLive")
+            for name in (f"{call}, p50", f"{call}, p99")
+        )
+    ),
+)
 
 
 def beside(address: str, clients: int, megabytes: int, seconds: float) -> dict[str, list[float]]:
@@ -154,7 +186,3 @@ class _Echo(grpc.GenericRpcHandler):
             return message
 
         return grpc.unary_unary_rpc_method_handler(echo)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,6 @@
-"""Measure what metrics cost: servers without and with them, in turns.
+"""What metrics cost: servers without and with them, in turns.
 
-    python -m loadtests.measure.observability --rounds 90
+    python -m loadtests.measure observability --rounds 90
 
 The model adds a row to itself, so that a request is nothing but the server's own work: this is the
 most that metrics may cost. Each server is a process; one computes, the others wait. Ratios are
@@ -11,30 +11,32 @@ The processor's time that a server takes per request is its own, but for what ne
 caches and clocks, which only adds to it: of many short turns the cheapest tenth compare best.
 """
 
-import asyncio
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import grpc
 import numpy as np
-import typer
-from rich.console import Console
-from rich.table import Table
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from loadtests.load.closed_loop import closed_loop
 from loadtests.load.graphs import write_sums
-from loadtests.load.server import SERVE, Server, start_server
-from loadtests.load.turns import spread, take_turns
+from loadtests.load.server import SERVE, start_server
+from loadtests.load.turns import spread
+from loadtests.measure.calls import PROTOCOLS, SUMS, turn_of
+from loadtests.measure.records import (
+    TIMES,
+    Column,
+    Figure,
+    Measure,
+    Options,
+    Rounds,
+    Way,
+    by_columns,
+    option,
+)
 
-MODEL = "sums"
 BASE = "metrics (default)"
 # `attendant` whose models count nothing.
 UNCOUNTED = """
@@ -54,76 +56,57 @@ COMMANDS: dict[str, Sequence[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One server's turn."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservabilityOptions(Options):
+    """The load."""
 
-    requests_per_s: float
-    cpu_us: float  # of the server's processor time, per request
-
-
-def main(
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 32,
-    requests: Annotated[int, typer.Option(min=1, help="Requests of one turn.")] = 320,
-    rounds: Annotated[int, typer.Option(min=1, help="Counted rounds after one to warm up.")] = 60,
-) -> None:
-    """Compare a server without metrics with two that have them."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        write_sums(Path(folder), MODEL)
-        ways = {}
-        for name, command in COMMANDS.items():
-            server = start_server(Path(folder), command=command)
-            stack.callback(server.stop)
-            ways[name] = partial(_take_turn, server, requests, concurrency)
-        _report(take_turns(ways, rounds))
+    concurrency: int = option(32, "Requests in flight.", min=1)
+    requests: int = option(320, "Requests of one turn.", min=1)
+    rounds: int = option(60, "Rounds that count.", min=1)
 
 
-def _take_turn(server: Server, num_requests: int, concurrency: int) -> Turn:
-    return asyncio.run(_ask(server, num_requests, concurrency))
+def ways(options: ObservabilityOptions, stack: ExitStack) -> dict[str, Way]:
+    """A server without metrics, and two that have them."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    write_sums(folder, SUMS)
+    protocol = next(iter(PROTOCOLS[SUMS].values()))
+    requests = [protocol.request(SUMS, ())] * options.requests
+    found: dict[str, Way] = {}
+    for name, command in COMMANDS.items():
+        server = start_server(folder, command=command)
+        stack.callback(server.stop)
+        found[name] = partial(turn_of, server, protocol.send, requests, options.concurrency)
+    return found
 
 
-async def _ask(server: Server, num_requests: int, concurrency: int) -> Turn:
-    """Requests in a closed loop, over a connection of their own."""
-    request = service_pb2.ModelInferRequest(model_name=MODEL, id="17")
-    request.inputs.add(name="x", datatype="INT64", shape=[1, 2])
-    request.raw_input_contents.append(np.array([3, 4], "<i8").tobytes())
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        infer = partial(service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer, timeout=60)
-        await infer(request)
-        cpu_s = _cpu_s(server.process_id)
-        took_s = await closed_loop([request] * num_requests, concurrency, infer)
-        cpu_s = _cpu_s(server.process_id) - cpu_s
-    return Turn(num_requests / took_s, cpu_s / num_requests * 1e6)
+BY_ROUND = by_columns(
+    Column("requests/s", "requests/seconds"),
+    Column("rate over the default", "requests/seconds", over=BASE),
+    Column("a request", "server_us", "us"),
+    Column("time over the default", "server_us", over=BASE),
+)
 
 
-def _cpu_s(process_id: int) -> float:
-    """Processor time of a process so far: its clock, as clock_getcpuclockid(3) numbers it."""
-    return time.clock_gettime((~process_id << 3) | 2)
-
-
-def _report(turns: Mapping[str, Sequence[Turn]]) -> None:
-    table = Table(
-        "server", "requests/s", "over", "CPU us/request", "over", "cheapest tenth", "over"
-    )
-    cpu_us = {name: [turn.cpu_us for turn in own] for name, own in turns.items()}
-    rates = {name: [turn.requests_per_s for turn in own] for name, own in turns.items()}
-    cheapest_us = {name: float(np.quantile(own, 0.1)) for name, own in cpu_us.items()}
-    for name in turns:
-        rate, cpu = (
-            spread([own / base for own, base in zip(each[name], each[BASE], strict=True)])
-            for each in (rates, cpu_us)
+def figures(rounds: Rounds) -> list[Figure]:
+    """Figures of rounds, and the cheapest tenth of all turns."""
+    cheapest_us = {
+        way: float(np.quantile([turn["server_us"] for turn in turns], 0.1))
+        for way, turns in rounds.items()
+    }
+    return BY_ROUND(rounds) + [
+        Figure.of(
+            way, "cheapest tenth over the default's", spread([own / cheapest_us[BASE]]), TIMES
         )
-        table.add_row(
-            name,
-            f"{np.median(rates[name]):.0f}",
-            str(rate),
-            f"{np.median(cpu_us[name]):.0f}",
-            str(cpu),
-            f"{cheapest_us[name]:.0f}",
-            f"{cheapest_us[name] / cheapest_us[BASE]:.3f}",
-        )
-    Console().print(table)
+        for way, own in cheapest_us.items()
+        if way != BASE
+    ]
 
 
-if __name__ == "__main__":
-    typer.run(main)
+OBSERVABILITY = Measure(
+    "observability",
+    "The processor time of a request with metrics and without",
+    "What metrics, traces and logs cost",
+    ObservabilityOptions,
+    ways,
+    figures,
+)

@@ -1,129 +1,159 @@
-"""Measure prefixes that outlast their slots: the time to the first token, and what is found.
+"""Prefixes that outlast their slots: the time to the first token, and what is found.
 
-    python -m loadtests.measure.prefixes first-token --layers 12 --width 768
-    python -m loadtests.measure.prefixes hit-rate
+    python -m loadtests.measure prefixes --layers 12 --width 768
+    python -m loadtests.measure hit-rate
 
 Both generate with a decoder of GPT's shape and random weights, which is made and exported first, in
 the engine of the server, without a front.
 """
 
-import asyncio
-import json
-import statistics
 import tempfile
-from collections import Counter
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import torch
-import typer
-from rich.console import Console
-from rich.table import Table
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
 
-from export.exporter import export_any
-from export.settings import ExportSettings
 from loadtests.load.engine import Prompt, run_one, serving, vocab_size_of
-from loadtests.load.turns import times_faster, turns
-from models.checkpoints.checkpoint import Checkpoint
-from models.data.tokenizer import END_OF_TEXT, byte_level
-from models.networks.gpt import GPT, GPTConfig
-from service.generation.kv_cache import MIN_REACH
-from service.generation.prefix_store import PIECE_TOKENS
+from loadtests.measure.generation import Loop
+from loadtests.measure.records import (
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    option,
+)
+from service.generation.cache.kv_cache import MIN_REACH
+from service.generation.cache.prefix_store import PIECE_TOKENS
 from service.generation.sequence import Sequence as Sample
 from service.serving.generative_model import GenerativeModel
 
 NAME = "random"
 OWN_TOKENS = 16  # of a prompt, behind the system prompt
 HEAD_SIZE = 64
-WAYS = ("computed", "stored", "in_its_slot")
-app = typer.Typer(help=__doc__, no_args_is_help=True)
-console = Console()
-
-Shared = Annotated[int, typer.Option(min=PIECE_TOKENS, help="Tokens of a system prompt.")]
-Layers = Annotated[int, typer.Option(min=1, help="Layers of the decoder.")]
-Width = Annotated[int, typer.Option(min=HEAD_SIZE, help="Its hidden size.")]
+COMPUTED, STORED, IN_ITS_SLOT = "computed", "from the store", "still in its slot"
 
 
-@app.command()
-def first_token(
-    shared: Shared = 1_000,
-    layers: Layers = 12,
-    width: Width = 768,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count.")] = 7,
-) -> None:
-    """Time to the first token behind a system prompt: computed, stored, or still in its slot."""
-    with tempfile.TemporaryDirectory() as folder:
-        make_decoder(Path(folder), layers, width, shared + 2 * OWN_TOKENS)
-        times_s = asyncio.run(_first_tokens(Path(folder), shared, rounds))
-    medians = {f"{way}_ms": statistics.median(each) * 1e3 for way, each in times_s.items()}
-    shares = {
-        f"{way}_over_computed": asdict(times_faster(times_s["computed"], times_s[way]))
-        for way in WAYS[1:]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixOptions(Options):
+    """A decoder, and the system prompt."""
+
+    shared: int = option(1_000, "Tokens of a system prompt.", min=PIECE_TOKENS)
+    layers: int = option(6, "Layers of the decoder.", min=1)
+    width: int = option(512, "Its hidden size.", min=HEAD_SIZE)
+    rounds: int = option(7, "Rounds that count.", min=1)
+
+    def decoder(self, stack: ExitStack) -> Path:
+        """A repository with the decoder; gone with the stack."""
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        make_decoder(folder, self.layers, self.width, self.shared + 2 * OWN_TOKENS)
+        return folder
+
+
+def prefix_ways(options: PrefixOptions, stack: ExitStack) -> dict[str, Way]:
+    """The first token behind a system prompt; a turn checks by counts that it took its way."""
+    loop = Loop(stack)
+    model = loop.enter(serving(options.decoder(stack), NAME))
+    tokens = partial(random_tokens, np.random.default_rng(1), vocab_size_of(model))
+    system = tokens(options.shared)
+    loop.run(ask(model, system + tokens(OWN_TOKENS)))
+
+    async def first_token(way: str) -> Turn:
+        beginning = tokens(options.shared) if way == COMPUTED else system
+        if way == STORED:
+            for _ in range(2 * MIN_REACH):
+                await ask(model, tokens(OWN_TOKENS * 2))
+        elif way == IN_ITS_SLOT:
+            await ask(model, system + tokens(OWN_TOKENS))
+        sample = await ask(model, beginning + tokens(OWN_TOKENS))
+        taken = way_of(sample, options.shared)
+        assert taken == way, f"{sample.num_reused_tokens} tokens reused"
+        return {"seconds": sample.timings.time_to_first_token_s}
+
+    return {
+        way: partial(lambda way: loop.run(first_token(way)), way)
+        for way in (COMPUTED, STORED, IN_ITS_SLOT)
     }
-    console.print_json(json.dumps(medians | shares))
 
 
-async def _first_tokens(repository: Path, shared: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds by way; each turn checks by the counts that it took its way."""
-    times_s: dict[str, list[float]] = {way: [] for way in WAYS}
-    generator = np.random.default_rng(1)
-    async with serving(repository, NAME) as model:
-        tokens = partial(random_tokens, generator, vocab_size_of(model))
-        system = tokens(shared)
-        await _ask(model, system + tokens(OWN_TOKENS))
-        for way, counts in turns(WAYS, rounds):
-            beginning = tokens(shared) if way == "computed" else system
-            if way == "stored":
-                for _ in range(2 * MIN_REACH):
-                    await _ask(model, tokens(OWN_TOKENS * 2))
-            elif way == "in_its_slot":
-                await _ask(model, system + tokens(OWN_TOKENS))
-            sample = await _ask(model, beginning + tokens(OWN_TOKENS))
-            assert _way_of(sample, shared) == way, f"{sample.num_reused_tokens} tokens reused"
-            if counts:
-                times_s[way].append(sample.timings.time_to_first_token_s)
-    return times_s
-
-
-def _way_of(sample: Sample, shared: int) -> str:
+def way_of(sample: Sample, shared: int) -> str:
+    """Where the system prompt of a sequence came from, by its counts."""
     if sample.num_reused_tokens < PIECE_TOKENS:
-        return "computed"
+        return COMPUTED
     num_whole = shared - shared % PIECE_TOKENS
     assert sample.num_reused_tokens >= num_whole, "a part of the system prompt"
-    return "stored" if sample.num_stored_tokens else "in_its_slot"
+    return STORED if sample.num_stored_tokens else IN_ITS_SLOT
 
 
-@app.command()
-def hit_rate(
-    shared: Shared = 1_000,
-    prompts: Annotated[int, typer.Option(min=2, help="System prompts.")] = 50,
-    requests: Annotated[int, typer.Option(min=1, help="Requests of the mix.")] = 500,
-    exponent: Annotated[float, typer.Option(min=0, help="Of Zipf's law.")] = 1.0,
-    layers: Layers = 1,
-    width: Width = HEAD_SIZE,
-) -> None:
-    """Share of prompt tokens found under a Zipf mix, by how many system prompts the store holds."""
-    piece_bytes = 2 * layers * width * 4 * PIECE_TOKENS
-    stored = (0, prompts // 10, prompts // 4, prompts // 2, prompts)
-    table = Table("the store holds", "prompt tokens found", "of them stored")
-    with tempfile.TemporaryDirectory() as folder:
-        make_decoder(Path(folder), layers, width, shared + 2 * OWN_TOKENS)
-        for count in stored:
-            num_bytes = count * -(-shared // PIECE_TOKENS) * piece_bytes
-            mix = zipf_mix(prompts, requests, exponent)
-            counts = asyncio.run(_mixed(Path(folder), shared, mix, num_bytes))
-            found = counts["reused"] / counts["prompt"]
-            table.add_row(
-                f"{count} of {prompts}",
-                f"{found:.1%}",
-                f"{counts['stored'] / max(1, counts['reused']):.0%}",
-            )
-    console.print(table)
+PREFIXES = Measure(
+    "prefixes",
+    "Time to the first token behind a system prompt: computed, stored, or still in its slot",
+    "Prefixes",
+    PrefixOptions,
+    prefix_ways,
+    by_columns(
+        Column("first token", "seconds", "ms"),
+        Column("time over computing it", "seconds", over=COMPUTED),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitRateOptions(PrefixOptions):
+    """The mix of requests."""
+
+    prompts: int = option(50, "System prompts.", min=2)
+    requests: int = option(300, "Requests of the mix.", min=1)
+    exponent: float = option(1.0, "Of Zipf's law.", min=0)
+    layers: int = option(1, "Layers of the decoder.", min=1)
+    width: int = option(HEAD_SIZE, "Its hidden size.", min=HEAD_SIZE)
+    rounds: int = option(1, "Rounds that count.", min=1)
+    warm_up: int = option(0, "Rounds before them.", min=0)
+
+
+def hit_rate_ways(options: HitRateOptions, stack: ExitStack) -> dict[str, Way]:
+    """Stores of several sizes under one mix.
+
+    One request at a time, so that slots are as few as they get: `MIN_REACH`.
+    """
+    loop, folder = Loop(stack), options.decoder(stack)
+    prompt_bytes = -(-options.shared // PIECE_TOKENS) * (
+        2 * options.layers * options.width * 4 * PIECE_TOKENS
+    )
+    mix = zipf_mix(options.prompts, options.requests, options.exponent)
+
+    async def mixed(num_stored: int) -> Turn:
+        num_bytes = num_stored * prompt_bytes
+        async with serving(folder, NAME, prefix_cache_bytes=num_bytes) as model:
+            tokens = partial(random_tokens, np.random.default_rng(3), vocab_size_of(model))
+            systems = [tokens(options.shared) for _ in range(max(mix) + 1)]
+            samples = [await ask(model, systems[each] + tokens(OWN_TOKENS)) for each in mix]
+        reused = sum(each.num_reused_tokens for each in samples)
+        stored = sum(each.num_stored_tokens for each in samples)
+        found = reused / sum(each.num_prompt_tokens for each in samples)
+        return {"found": found, "stored": stored / max(1, reused)}
+
+    counts = (0, options.prompts // 10, options.prompts // 4, options.prompts // 2, options.prompts)
+    return {
+        f"{count} of {options.prompts}": partial(lambda count: loop.run(mixed(count)), count)
+        for count in counts
+    }
+
+
+HIT_RATE = Measure(
+    "hit-rate",
+    "Share of prompt tokens found under a Zipf mix, by how many system prompts the store holds",
+    "Prefixes",
+    HitRateOptions,
+    hit_rate_ways,
+    by_columns(
+        Column("prompt tokens found", "found", "%"),
+        Column("of them stored", "stored", "%"),
+    ),
+)
 
 
 def zipf_mix(num_prompts: int, num_requests: int, exponent: float) -> list[int]:
@@ -133,34 +163,27 @@ def zipf_mix(num_prompts: int, num_requests: int, exponent: float) -> list[int]:
     return list(drawn.tolist())
 
 
-async def _mixed(repository: Path, shared: int, mix: list[int], num_bytes: int) -> Counter[str]:
-    """Tokens of prompts, and those of them that were reused, and that were stored.
-
-    One request at a time, so that slots are as few as they get: `MIN_REACH`.
-    """
-    generator, counts = np.random.default_rng(3), Counter[str]()
-    async with serving(repository, NAME, prefix_cache_bytes=num_bytes) as model:
-        tokens = partial(random_tokens, generator, vocab_size_of(model))
-        systems = [tokens(shared) for _ in range(max(mix) + 1)]
-        for number in mix:
-            sample = await _ask(model, systems[number] + tokens(OWN_TOKENS))
-            counts["prompt"] += sample.num_prompt_tokens
-            counts["reused"] += sample.num_reused_tokens
-            counts["stored"] += sample.num_stored_tokens
-    return counts
-
-
 def random_tokens(generator: np.random.Generator, vocab_size: int, count: int) -> list[int]:
     ids: list[int] = generator.integers(1, vocab_size, count).tolist()
     return ids
 
 
-async def _ask(model: GenerativeModel, ids: list[int]) -> Sample:
+async def ask(model: GenerativeModel, ids: list[int]) -> Sample:
     return await run_one(model, Prompt(ids, 1))
 
 
 def make_decoder(repository: Path, num_layers: int, width: int, max_tokens: int) -> None:
     """Export a decoder of GPT's shape with random weights, in float32."""
+    import torch
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    from export.exporter import export_any
+    from export.settings import ExportSettings
+    from models.checkpoints.checkpoint import Checkpoint
+    from models.data.tokenizer import END_OF_TEXT, byte_level
+    from models.networks.gpt import GPT, GPTConfig
+
     pieces = {character: index for index, character in enumerate(sorted(ByteLevel.alphabet()))}
     tokenizer = byte_level(BPE(pieces, []))
     tokenizer.add_special_tokens([END_OF_TEXT])
@@ -184,7 +207,3 @@ def make_decoder(repository: Path, num_layers: int, width: int, max_tokens: int)
         origin="random weights",
     )
     export_any(checkpoint, ExportSettings(NAME, repository, "fp32"))
-
-
-if __name__ == "__main__":
-    app()

@@ -1,68 +1,76 @@
-"""The cost of decoders' graphs: a decoding step and a prompt, for several graphs, interleaved.
+"""The cost of decoders' graphs: a decoding step and a prompt, for several graphs, in turns.
 
-    python -m loadtests.measure.steps a/model.onnx b/model.onnx --rows 1 --rows 8 --context 64
+    python -m loadtests.measure steps --graph a/model.onnx --graph b/model.onnx --rows 1 --rows 8
 
 Each graph runs in the server's own decoder, without engine and sampling. A step gives `rows`
 sequences one token each, behind `context` tokens that the cache has already; a prompt is `tokens`
 long and in a slot by itself. Ratios are of speed, over the first graph, within a round.
 """
 
-# ruff: noqa: B006 - Typer copies defaults
-
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
-from rich.console import Console
-from rich.table import Table
 
-from loadtests.load.turns import per_second, spread, take_turns, times_faster
-from service.generation.decoder import PREFILL_SUFFIX, OnnxDecoder
-from service.generation.opening import SPIN_US, open_beside
+from loadtests.measure.records import (
+    CASE,
+    FIRST,
+    Column,
+    Measure,
+    Options,
+    Turn,
+    Way,
+    by_columns,
+    counted,
+    option,
+)
+from service.generation.decoders.decoder import PREFILL_SUFFIX, OnnxDecoder
+from service.generation.decoders.opening import SPIN_US, open_beside
 from service.runtime.cpus import available_cpus
 from service.runtime.session import OnnxSession, SessionOptions
 
-WARM_UP = 2  # rounds that are not counted
-console = Console()
 Run = Callable[[OnnxDecoder], object]
+DEFAULT_GRAPH = Path("model_repository/gpt/1/model.onnx")
 
 
-def main(
-    graphs: Annotated[list[Path], typer.Argument(help="ONNX files of decoders.")],
-    rows: Annotated[list[int], typer.Option(min=1, help="Rows per step.")] = [1, 8, 32],
-    context: Annotated[list[int], typer.Option(min=1, help="Tokens in the cache.")] = [64],
-    tokens: Annotated[list[int], typer.Option(min=2, help="Tokens of a prompt.")] = [64],
-    room: Annotated[int, typer.Option(min=2, help="Tokens that a slot has room for.")] = 1_024,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count, after two.")] = 20,
-) -> None:
-    """Time graphs side by side."""
-    decoders = {_name_of(path): open_decoder(path, max(rows), room) for path in graphs}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions(Options):
+    """Graphs, and what they are given."""
+
+    graphs: list[Path] = option([DEFAULT_GRAPH], "ONNX file of a decoder.", flag="--graph")
+    rows: list[int] = option([1, 8, 32], "Rows per step.", min=1)
+    context: list[int] = option([64], "Tokens in the cache.", min=1)
+    tokens: list[int] = option([64], "Tokens of a prompt.", min=2)
+    room: int = option(1_024, "Tokens that a slot has room for.", min=2)
+    warm_up: int = option(2, "Rounds before those that count.", min=0)
+
+
+def ways(options: StepOptions, _: ExitStack) -> dict[str, Way]:
+    """Every case with every graph."""
+    most_rows = max(options.rows)
+    decoders = {
+        name_of(path): open_decoder(path, most_rows, options.room) for path in options.graphs
+    }
     share_memory(list(decoders.values()))
-    table = Table("work", "graph", "ms, median (range)", "tokens/s", "speed (range)")
-    for work, num_tokens, run in _works(rows, context, tokens):
-        ways = {name: partial(_timed, run, decoder) for name, decoder in decoders.items()}
-        seconds = take_turns(ways, rounds, WARM_UP)
-        first = next(iter(seconds.values()))
-        for name, own in seconds.items():
-            milliseconds = spread([each * 1e3 for each in own])
-            speed = f"{per_second(num_tokens, own):.0f}"
-            table.add_row(work, name, str(milliseconds), speed, str(times_faster(own, first)))
-        table.add_section()
-    console.print(table)
+    return {
+        f"{case}{CASE}{name}": partial(timed, run, decoder, num_tokens)
+        for case, num_tokens, run in _cases(options)
+        for name, decoder in decoders.items()
+    }
 
 
-def _works(rows: list[int], context: list[int], tokens: list[int]) -> list[tuple[str, int, Run]]:
-    """The timed cases: each with its name, its number of tokens, and its function."""
-    works: list[tuple[str, int, Run]] = [
-        (f"step, {num_rows} rows behind {past}", num_rows, step_of(num_rows, past))
-        for past in context
-        for num_rows in rows
+def _cases(options: StepOptions) -> list[tuple[str, int, Run]]:
+    """Each with its name, its number of tokens, and its function."""
+    cases: list[tuple[str, int, Run]] = [
+        (f"step, {counted(num_rows, 'row')} behind {past}", num_rows, step_of(num_rows, past))
+        for past in options.context
+        for num_rows in options.rows
     ]
-    return works + [(f"prompt of {length}", length, _prompt(length)) for length in tokens]
+    return cases + [(f"prompt of {length}", length, _prompt(length)) for length in options.tokens]
 
 
 def step_of(num_rows: int, past: int) -> Run:
@@ -76,10 +84,10 @@ def _prompt(length: int) -> Run:
     return lambda decoder: decoder.run(0, [ids], [0])
 
 
-def _timed(run: Run, decoder: OnnxDecoder) -> float:
+def timed(run: Run, decoder: OnnxDecoder, num_tokens: int) -> Turn:
     started_s = time.perf_counter()
     run(decoder)
-    return time.perf_counter() - started_s
+    return {"seconds": time.perf_counter() - started_s, "tokens": num_tokens}
 
 
 def open_decoder(path: Path, num_slots: int, room: int) -> OnnxDecoder:
@@ -93,7 +101,7 @@ def open_decoder(path: Path, num_slots: int, room: int) -> OnnxDecoder:
     )
 
 
-def share_memory(decoders: list[OnnxDecoder]) -> None:
+def share_memory(decoders: Sequence[OnnxDecoder]) -> None:
     """One cache for all graphs of one type, with values in it: untouched memory would be faster."""
     filled: dict[tuple[np.dtype, tuple[int, ...]], list[np.ndarray]] = {}
     for decoder in decoders:
@@ -115,10 +123,20 @@ def _fill(buffer: np.ndarray) -> None:
     buffer[1:] = buffer[0]
 
 
-def _name_of(path: Path) -> str:
+def name_of(path: Path) -> str:
     """The model's folder where the file is in a version of a repository."""
     return path.parent.parent.name if path.parent.name.isdecimal() else str(path)
 
 
-if __name__ == "__main__":
-    typer.run(main)
+STEPS = Measure(
+    "steps",
+    "A decoding step and a prompt of several graphs, in the server's decoder",
+    "A decoder's graph",
+    StepOptions,
+    ways,
+    by_columns(
+        Column("a run", "seconds", "ms"),
+        Column("tokens/s", "tokens/seconds"),
+        Column("speed over the first", "tokens/seconds", over=FIRST),
+    ),
+)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import typer
 
-from export.precision.samples import default_texts
-
 FILES = {"sst2.dev.txt": " ", "sms_spam.tsv": "\t"}  # between a label and its text
 PLAY = "tinyshakespeare.txt"
 HELP = f"Folder of public texts: {', '.join((*FILES, PLAY))}; without it, our own."
@@ -31,6 +29,8 @@ class Pair:
 def real_texts(folder: Path | None = None) -> tuple[list[str], str]:
     """Texts, and where they are from: sentences, messages and passages, or our own."""
     if folder is None:
+        from export.precision.samples import default_texts  # needs what exports need
+
         return list(default_texts()), "the project's own texts"
     absent = [name for name in (*FILES, PLAY) if not (folder / name).is_file()]
     if absent:

@@ -1,4 +1,4 @@
-"""What a LoRA adapter in PEFT's format adds to a checkpoint, and the checkpoint with it added.
+"""LoRA adapters in PEFT's format, and the checkpoint with what they add.
 
 Knows nothing about how the folder is read (`models/checkpoints/peft.py`) or how the base's family
 names its linear maps (`models/checkpoints/stored_maps.py`).

@@ -1,4 +1,4 @@
-"""What the class in `architectures` of config.json says that a network is for.
+"""Purposes of networks by the class in `architectures` of config.json.
 
 transformers chooses a network by `model_type` and the caller's task, and a class that is not its
 own adds what only its own code computes. So a class that is not known is refused: its weights would

@@ -16,7 +16,7 @@ TOKENS_FILE = "special_tokens_map.json"  # what the configuration has today
 TEMPLATE_FILE, MORE_TEMPLATES = "chat_template.jinja", "additional_chat_templates"
 CHAT_FILES = (TOKENIZER_CONFIG, TOKENS_FILE, TEMPLATE_FILE, f"{MORE_TEMPLATES}/*.jinja")
 DEFAULT = "default"
-# The server's: service/contract/conversation.py.
+# The server's: service/text/conversation.py.
 MAX_TEMPLATES, MAX_TEMPLATE_CHARACTERS = 16, 2**20
 
 

@@ -1,4 +1,4 @@
-"""What becomes of each field of config.json: it is read, harmless for a reason, or refused.
+"""Fields of config.json: each is read, harmless for a reason, or refused.
 
 Fields that only some families have in transformers are refused in others' files, where transformers
 passes over them and the network would be another. A field that no table has changes nothing that

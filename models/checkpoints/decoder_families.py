@@ -94,7 +94,7 @@ def _smollm_rotates(values: Values, layer: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DecoderFamily:
-    """What one model_type means."""
+    """Meaning of one model_type."""
 
     defaults: Values = field(default_factory=lambda: LLAMA_DEFAULTS)
     norm_placement: NormPlacement = "pre"

@@ -79,7 +79,7 @@ def check_fields(values: Mapping[str, object]) -> None:
 
 
 def check_rope(values: Mapping[str, object]) -> None:
-    """The same of the fields that say how positions are stretched."""
+    """Check the fields that say how positions are stretched."""
     whole = {"original_max_position_embeddings": (1, MAX_POSITIONS)}
     _check(values, whole, ROPE_NUMBERS)
 

@@ -22,7 +22,7 @@ MAX_PROMPTS, MAX_PROMPT_CHARACTERS = 1_024, 4_096  # as the server has them
 
 @dataclass(frozen=True, slots=True)
 class EmbedderUse:
-    """What is put in front of texts, and the widths that vectors may be cut to."""
+    """Prompts in front of texts, and the widths that vectors may be cut to."""
 
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name
     default_prompt: str = ""  # its name
@@ -31,7 +31,7 @@ class EmbedderUse:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """What a folder of Hugging Face's declares; nothing where it declares nothing."""
+        """Declarations of a folder of Hugging Face's; none where it declares nothing."""
         path = folder / USE_FILE
         with fields_of(path, read_object(path, optional=True)) as values:
             check_keys(path, values)
@@ -67,11 +67,11 @@ class EmbedderUse:
         return asdict(self)
 
     def cut_to(self, dimensions: Sequence[int]) -> Self:
-        """The same with these widths."""
+        """A use with these widths."""
         return replace(self, dimensions=tuple(dimensions))
 
     def within(self, width: int) -> Self:
-        """The same with the widths below the network's own, the most first."""
+        """A use with the widths below the network's own, the most first."""
         below = sorted({each for each in self.dimensions if each < width}, reverse=True)
         return self.cut_to(below)
 

@@ -81,7 +81,7 @@ class EncoderWithHead:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What the folder says that its encoder is for."""
+    """Purpose of an encoder by its folder."""
 
     family: Family
     labels: tuple[str, ...] = ()

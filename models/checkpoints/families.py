@@ -90,7 +90,7 @@ def electra_config(values: Values) -> EncoderConfig:
 
 
 def albert_config(values: Values) -> EncoderConfig:
-    """The same, always mapped, with layers in groups of the same weights.
+    """ALBERT: word vectors always mapped, with layers in groups of the same weights.
 
     The module of a group is used several times, so that its weights are there once, in a checkpoint
     and in an exported graph of floats. In int8 each use has weights of its own, scaled by what it

@@ -114,11 +114,11 @@ class Family:
         return f"{self.layers}.{index}.{self.layer[rest]}.{kind}"
 
     def with_words_head(self) -> "Family":
-        """The same, whose head is that of checkpoints that predict masked words."""
+        """The family with the head of checkpoints that predict masked words."""
         return self.with_head(self.words)
 
     def with_head(self, head: Mapping[str, str]) -> "Family":
-        """The same with another head."""
+        """The family with another head."""
         return replace(self, head=head)
 
     def is_of_encoder(self, name: str) -> bool:

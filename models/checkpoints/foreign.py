@@ -1,4 +1,4 @@
-"""What a folder is that is not one of transformers, and what can be done with it.
+"""Kinds of folders that are not transformers' own, and what can be done with each.
 
 A folder is told by its names of files alone; nothing of it is opened. Each way out was tried, and
 `docs/reference/models.md` says with what; where none is known the message says that.
@@ -118,7 +118,7 @@ def _has(names: Collection[str], *patterns: str) -> bool:
 
 
 def _names(folder: Path) -> set[str]:
-    """Of the folder's files, and of those in its folders, with these in front."""
+    """Names of the folder's files, and of those in its folders, with these in front."""
     names: set[str] = set()
     for path in sorted(folder.iterdir())[:MAX_FILES]:
         names.add(path.name)

@@ -218,5 +218,5 @@ def load_encoder(use: EmbedderFolder, task: str | None = None) -> PretrainedMode
 
 
 def max_tokens_of(folder: Path, max_positions: int) -> int:
-    """What the files of texts allow, and at most the positions that the network has."""
+    """Longest text by the files of texts, at most the positions that the network has."""
     return min(max_positions, longest_text(folder) or max_positions)

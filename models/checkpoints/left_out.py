@@ -1,4 +1,4 @@
-"""What of a folder's weights is left out, and why.
+"""Weights of a folder that are left out, and why.
 
 All other weights go into the network, or the folder is refused (`assign_weights` takes each tensor
 once, and no other). So a tensor is put to use, named in a remark with the reason of its rule, or

@@ -47,7 +47,7 @@ READ = ("alpha_pattern", "bias", "lora_alpha", "modules_to_save", "r", "rank_pat
 
 @dataclass(frozen=True, slots=True)
 class LoraFactors:
-    """What is added to a linear map [out, in]: b @ a, the scale within b."""
+    """Factors added to a linear map [out, in]: b @ a, the scale within b."""
 
     a: NDArray[np.float32]  # [r, in]
     b: NDArray[np.float32]  # [out, r]

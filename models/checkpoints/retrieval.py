@@ -1,4 +1,4 @@
-"""What makes an embedder of a folder that has more answers than one vector: BGE-M3 and SPLADE.
+"""Embedders of folders with more answers than one vector: BGE-M3 and SPLADE.
 
 BGE-M3 keeps two linear maps beside its encoder, as files that torch.save wrote: a token's weight,
 and a token's vector. SPLADE is a network that fills masks, and the pooling of its logits, which

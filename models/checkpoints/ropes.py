@@ -23,7 +23,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RopeRequest:
-    """What a formula needs: fields of config.json, the rotated values of a head, and lengths."""
+    """Inputs of a formula: fields of config.json, the rotated values of a head, and lengths."""
 
     values: Values  # of `rope_parameters`, or of `rope_scaling` with `rope_theta`
     size: int  # values of a head that are rotated
@@ -81,7 +81,7 @@ def _linear(request: RopeRequest) -> tuple[Tensor, float]:
 
 
 def _dynamic(request: RopeRequest) -> tuple[Tensor, float]:
-    """As it is up to the stated length; beyond it, keys would depend on the length of the text."""
+    """Plain positions up to the stated length; beyond it, keys would depend on a text's length."""
     if request.context > request.max_positions:
         limit = f"at most {request.max_positions} with dynamic positions"
         raise SettingError("context", request.context, limit)
@@ -104,7 +104,7 @@ def _yarn(request: RopeRequest) -> tuple[Tensor, float]:
     values = request.values
 
     def place(rotations: float) -> float:
-        """Of the value that turns so often in a text of pretraining."""
+        """Place of the value that turns so often in a text of pretraining."""
         turned = math.log(request.original / (rotations * 2 * math.pi))
         return size * turned / (2 * math.log(request.theta))
 

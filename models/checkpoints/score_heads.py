@@ -1,4 +1,4 @@
-"""What a folder's files say of the outputs of a `...ForSequenceClassification`.
+"""Outputs of a `...ForSequenceClassification` by the files of its folder.
 
 Their names, whether a text or a pair of texts has them, and what makes scores of logits. Where
 transformers' pipeline and sentence-transformers' CrossEncoder have a rule, it is theirs:
@@ -89,7 +89,7 @@ def is_cross_encoder(folder: Path) -> bool:
 
 
 def _activation(values: Mapping[str, Any], folder: Path) -> ScoreFunction | None:
-    """What sentence-transformers makes a score by; None for a folder that is not a cross-encoder's.
+    """Score function of sentence-transformers; None for a folder that is not a cross-encoder's.
 
     Its own file comes first, as it does there.
     """

@@ -255,7 +255,7 @@ def _m2m100_positions(config: TransformerConfig) -> Tensor:
 
 
 def t5_weights(tensors: Tensors, values: Values, config: TransformerConfig, path: Path) -> Tensors:
-    """The same for T5, by the names of `name_in_t5`."""
+    """Weights of a T5, by the names of `name_in_t5`."""
     found = without(tensors, [UNREAD_BIAS], path)
     output = found.pop(OUTPUT, None)
     found[WORDS] = _one_table({**found}, (WORDS, *WORDS_ELSEWHERE), path, output)
@@ -294,7 +294,7 @@ def _one_table(
 
 
 def with_output_of(config: TransformerConfig, tensors: Tensors) -> TransformerConfig:
-    """What weights tell: whether the output layer has a table and a bias of its own."""
+    """Configuration by the weights: whether the output layer has a table and a bias of its own."""
     return replace(config, is_tied=OUTPUT not in tensors, has_output_bias=OUTPUT_BIAS in tensors)
 
 
@@ -315,7 +315,7 @@ def name_in_bart(name: str, _config: TransformerConfig) -> str:
 
 
 def name_in_t5(name: str, config: TransformerConfig) -> str:
-    """The same for T5."""
+    """Name of our weight in a T5's file."""
     module, _, kind = name.rpartition(".")
     if module in T5_NAMES:
         return f"{T5_NAMES[module]}.{kind}"

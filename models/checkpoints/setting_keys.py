@@ -26,7 +26,7 @@ ANY_TOKEN = "*_token"  # noqa: S105 - a pattern of keys
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an import makes of a key."""
+    """Treatment of a key at import."""
 
     verdict: Verdict
     why: str

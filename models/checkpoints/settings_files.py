@@ -31,7 +31,7 @@ MOST = 2**31 - 1  # tokens; tokenizer_config.json writes 10^30 for "no limit"
 
 @dataclass(frozen=True, slots=True)
 class SettingsOfTexts:
-    """What the file says; nothing where there is none."""
+    """Settings of the file; none where there is no file."""
 
     max_tokens: int | None = None
     is_lowered: bool = False

@@ -62,7 +62,7 @@ class Naming:
     prefix: str = ""  # what `plain` takes away from the names of the body's weights
 
     def plain_module(self, name: str) -> str:
-        """The same for the name of a module."""
+        """Name of a module without what stands before it in networks with a head."""
         return self.plain(f"{name}.weight").removesuffix(".weight")
 
     def with_prefix(self, name: str) -> str:
@@ -72,7 +72,7 @@ class Naming:
 
 
 def source_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a config.json of transformers, the record of its family for a checkpoint."""
+    """Record of the family for a checkpoint, from a config.json of transformers."""
     values = text_values(values)
     source = {"model_type": values["model_type"]}
     if values.get(MULTIPLIER) is not None:
@@ -177,7 +177,7 @@ def _whole(stored: str, packed: Packed) -> tuple[str, int]:
 
 
 def _factor(source: Source, module: str, model: nn.Module) -> float:
-    """What our map is a multiple of the family's by."""
+    """Factor of our map over the family's."""
     model_type, end = source.get("model_type"), module.rpartition(".")[2]
     if model_type == "granite" and end in ("output", "contract") and ".layers." in f".{module}":
         return float(source.get(MULTIPLIER, 1.0))

@@ -1,4 +1,4 @@
-"""What each class of tokenizers of `transformers` makes of a vocabulary and of settings.
+"""Classes of tokenizers of `transformers`: what each makes of a vocabulary and of settings.
 
 Since version 5 a class takes the vocabulary alone from tokenizer.json, and makes all that is done
 to a text before by itself, from the settings of tokenizer_config.json and its own defaults. These
@@ -251,7 +251,7 @@ def _around_mpnet(tokenizer: Tokenizer, special: Special, _: TokenizerSettings) 
 
 
 def around_ends(tokenizer: Tokenizer, special: Special, settings: TokenizerSettings) -> Any:  # noqa: ANN401
-    """What begins and ends texts by `add_bos_token` and `add_eos_token`."""
+    """Tokens that begin and end texts by `add_bos_token` and `add_eos_token`."""
     starts, ends = (
         special.get(f"{role}_token") if settings.flag(f"add_{role}_token", False) else None
         for role in ("bos", "eos")

@@ -29,7 +29,7 @@ Token = str | AddedToken
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSettings:
-    """What the files of a folder say, special tokens apart from the rest."""
+    """Settings of a folder's files, special tokens apart from the rest."""
 
     path: Path  # of tokenizer_config.json, whether it is there or not
     values: Mapping[str, Any]

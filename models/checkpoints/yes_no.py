@@ -72,7 +72,7 @@ def with_pair_template(checkpoint: Checkpoint, template: str) -> Checkpoint:
 
 
 def split_template(template: str, tokenizer: Tokenizer) -> tuple[str, str, str]:
-    """What the tokenizer puts before all texts, what the server fills in, and what is behind.
+    """Parts of a template: before all texts, what the server fills in, and behind.
 
     Raises `SettingError` unless the query and then the document are there, each once.
     """

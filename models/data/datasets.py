@@ -41,7 +41,7 @@ E = TypeVar("E", bound=AnyExample)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What a file calls the label, the text, and the second text of a pair."""
+    """Names in a file of the label, the text, and the second text of a pair."""
 
     label: str = "label"
     text: str = "text"
@@ -49,7 +49,7 @@ class Columns:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Those without which a row says nothing; the second text is, where it was named."""
+        """Columns without which a row says nothing; the second text is one, where it was named."""
         named = (self.text_pair,) if self.text_pair != PAIR else ()
         return (self.label, self.text, *named)
 

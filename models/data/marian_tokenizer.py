@@ -85,7 +85,7 @@ def marian_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _normalizer(spec: Any) -> normalizers.Normalizer:  # noqa: ANN401 - made below
-    """What SentencePiece does to a text before it is cut."""
+    """SentencePiece's changes to a text before it is cut."""
     steps: list[normalizers.Normalizer] = []
     if spec.precompiled_charsmap:
         steps.append(normalizers.Precompiled(spec.precompiled_charsmap))

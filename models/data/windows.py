@@ -37,7 +37,7 @@ class TrainingWindows:
 
     @property
     def num_windows(self) -> int:
-        """Of an epoch."""
+        """Number of windows of an epoch."""
         return len(self.stream) // self.context
 
     def batch(self, first: int, count: int) -> Tensor:

@@ -176,7 +176,7 @@ def without_end(ids_BS: Tensor, attention_mask_BS: Tensor, token_id: int) -> Ten
 
 
 def without_output(decoder: Decoder) -> Decoder:
-    """The same weights without an output layer of their own."""
+    """The decoder without an output layer of its own."""
     if isinstance(decoder, GPT) or decoder.output is None:
         return decoder
     with torch.device("meta"):

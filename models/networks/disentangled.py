@@ -1,4 +1,4 @@
-"""Attention that tells what a token says from how far away it is (DeBERTa, He et al. 2021).
+"""DeBERTa's disentangled attention: scores of tokens and of distances (He et al. 2021).
 
 A distance is a vector. To the score of a query and a key are added the query's product with the
 distance as a key, and the key's with the distance as a query; both are projected as tokens are, by

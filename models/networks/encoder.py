@@ -42,7 +42,7 @@ NORM_PLACEMENTS = ("post", "pre")
 
 @dataclass(frozen=True, slots=True)
 class LayerForm:
-    """What tells a layer from BERT's, beside its sizes.
+    """Differences of a layer from BERT's, beside its sizes.
 
     With norms before its parts, the first layer has none before attention: embeddings are
     normalised already.
@@ -320,7 +320,7 @@ class Encoder(nn.Module):
 
 
 def relative_parts(config: EncoderConfig) -> RelativePositions | DistanceVectors | None:
-    """What all layers know of distances."""
+    """Parts for distances, which all layers share."""
     if config.distances is not None:
         return DistanceVectors(
             config.distances, config.hidden_size, config.max_positions, config.layer_norm_eps

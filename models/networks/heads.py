@@ -140,12 +140,12 @@ class TextNetwork(nn.Module):
 
     @property
     def score_function(self) -> ScoreFunction:
-        """What a server makes scores of logits by; empty where it is what the task says."""
+        """Score function of a server; empty where it is what the task says."""
         return ""
 
     @property
     def pair_template(self) -> str:
-        """What the texts of a pair are put into, for one that reads them so; or empty."""
+        """Template for the texts of a pair, for one that reads them so; or empty."""
         return ""
 
     @property

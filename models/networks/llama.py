@@ -93,7 +93,7 @@ class LlamaConfig(Config):
 
     @property
     def scale(self) -> float:
-        """What scores are multiplied by."""
+        """Factor of scores."""
         return self.attention_scale or 1.0 / math.sqrt(self.head_size)
 
     @classmethod
@@ -216,7 +216,7 @@ class HeadNorm(nn.RMSNorm):
 
     @classmethod
     def of(cls, config: LlamaConfig, width: int) -> Self | None:
-        """As the family has it, for queries or keys of `width` values."""
+        """Norm of the family for queries or keys of `width` values; None where it has none."""
         sizes = {"head": config.head_size, "all": width}
         size = sizes.get(config.query_key_norm)
         return None if size is None else cls(size, config.norm_eps)

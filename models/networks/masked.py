@@ -77,7 +77,7 @@ class MaskedLanguageModel(EncoderNetwork):
         return self._mask_token_id
 
     def as_sample(self, row: list[int]) -> list[int]:
-        """The same with masks: without any, the output would be empty."""
+        """A sample with masks: without any, the output would be empty."""
         return [
             self.mask_token_id if place % SAMPLE_STRIDE == 1 else token
             for place, token in enumerate(row)

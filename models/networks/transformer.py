@@ -167,7 +167,7 @@ class _Layer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def added(self, part: Attend, norm: nn.Module, hidden: Tensor) -> Tensor:
-        """What leaves a part for what comes to it."""
+        """Output of a part, added to its input."""
         if self.is_pre_norm:
             stream: Tensor = hidden + self.dropout(part(norm(hidden)))
             return stream

@@ -1,4 +1,4 @@
-"""What an embedder does to a text's vector behind the pooling: linear maps, and norms of values.
+"""Maps of a text's vector behind the pooling: linear maps, and norms of values.
 
 As sentence-transformers has them in its modules Dense and LayerNorm, in any order and number.
 Knows nothing about files.
@@ -114,7 +114,7 @@ class VectorMaps(nn.Sequential):
         return [each.to_dict() for each in self.maps]
 
     def then(self, added: VectorMap) -> "VectorMaps":
-        """These maps, and one more behind them."""
+        """Maps with one more behind them."""
         return VectorMaps([*self.maps, added])
 
     @property

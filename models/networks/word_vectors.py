@@ -35,7 +35,7 @@ class WordVectorsConfig(Config):
 
     @property
     def num_layers(self) -> int:
-        """Nothing but the table."""
+        """Number of layers: 0, as there is the table alone."""
         return 0
 
 

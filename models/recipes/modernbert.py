@@ -25,7 +25,7 @@ def sized(preset: EncoderConfig, size: str) -> EncoderConfig:
 
 
 def in_modern_form(config: EncoderConfig) -> EncoderConfig:
-    """The same sizes in ModernBERT's form; only the gate's is its own.
+    """Configuration of the same sizes in ModernBERT's form; only the gate's is its own.
 
     A window that reaches past the longest text is left out, as it changes nothing.
     """

@@ -45,7 +45,7 @@ class ScoredPairs(Dataset):
         """Any scores can be learnt, and judged."""
 
     def split(self, fractions: Sequence[float], seed: int) -> list[Self]:
-        """What remains, then one part per fraction; the pairs of one first text stay together."""
+        """Parts: the remainder, then one per fraction; pairs of one first text stay together."""
         groups = [example.text for example in self.examples]
         return list(map(self.at, split_groups(self.name, groups, fractions, seed)))
 

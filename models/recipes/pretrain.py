@@ -57,7 +57,7 @@ class LanguageObjective(Protocol):
         ...
 
     def judge(self, model: nn.Module) -> Judgement:
-        """The same text each time; the model is in evaluation mode."""
+        """Judgement on the same text each time; the model is in evaluation mode."""
         ...
 
 

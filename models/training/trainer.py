@@ -44,7 +44,7 @@ class Objective(Protocol):
         ...
 
     def judge(self, model: nn.Module) -> Judgement:
-        """The same data each time; the model is in evaluation mode."""
+        """Judgement on the same data each time; the model is in evaluation mode."""
         ...
 
 
@@ -163,7 +163,7 @@ class Trainer:
         return len(self.progress.step_losses)
 
     def _is_measurement_due(self) -> bool:
-        """Also for a state that was saved after a step and before its measurement."""
+        """Whether to measure, also in a state saved after a step and before its measurement."""
         steps, measurements = self._num_steps, self.progress.measurements
         if not steps or (measurements and measurements[-1].step == steps):
             return False

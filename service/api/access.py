@@ -1,4 +1,4 @@
-"""Who may call what: bearer tokens for all calls, and keys for groups of calls.
+"""Access to calls: bearer tokens for all calls, and keys for groups of calls.
 
 Secrets are kept as digests and compared in constant time, each with all that are known, so that
 time tells nothing of them.

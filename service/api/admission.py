@@ -5,9 +5,9 @@ Calls that gRPC accepts are answered, also while the server drains: its ports ar
 Lives on the event loop; no locks. Queues have their own bounds. It is also where the server's
 services read in what state the process is, see `app.py`.
 
-`rpc/door.py` notes how large each message was as it came. The note is a variable of the call's
-task, and of the tasks that it starts, so that a request of a stream is admitted with its own size.
-So is the call's `Stay`.
+`rpc/interceptor.py` notes how large each message was as it came. The note is a variable of the
+call's task, and of the tasks that it starts, so that a request of a stream is admitted with its own
+size. So is the call's `Stay`.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class Admission:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """The same for one request of a stream: counted while the block runs."""
+        """Admission of one request of a stream, which is counted while the block runs."""
         num_bytes = self._enter()
         try:
             yield
@@ -157,7 +157,7 @@ class Admission:
         work.add_done_callback(lambda _: self._release(num_bytes))
 
     def close(self) -> None:
-        """Nothing is answered any more: open streams are to end."""
+        """Stop answering: open streams are to end."""
         self._closing.set()
 
     async def end_when_closed(self) -> None:

@@ -111,7 +111,7 @@ def logged(error: AttendantError) -> str:
 
 
 def _names(message: Any) -> list[str]:  # noqa: ANN401 - of any class, or an error
-    """Model, version and id, as far as a message has fields for them."""
+    """Model, version and id, as far as a message or a record has fields for them."""
     kind: Any = type(message)
     return [
         getattr(message, field)[:MAX_CHARACTERS] if field else "" for field in _name_fields(kind)
@@ -119,8 +119,9 @@ def _names(message: Any) -> list[str]:  # noqa: ANN401 - of any class, or an err
 
 
 @functools.cache  # by types, of which there are as many as methods
-def _name_fields(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a class of messages, or an error's
+def _name_fields(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a class of any kind
     descriptor = getattr(kind, "DESCRIPTOR", None)
-    known = descriptor.fields_by_name if descriptor is not None else {}
+    records = getattr(kind, "__struct_fields__", ())
+    known = descriptor.fields_by_name if descriptor is not None else records
     choices = ("model_name", "model", "name"), ("model_version", "version"), ("id",)
     return tuple(next((name for name in names if name in known), "") for names in choices)

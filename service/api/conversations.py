@@ -5,8 +5,8 @@ from typing import Any
 
 from attendant.v1 import generation_pb2 as pb
 
-from service.contract.conversation import Conversation
 from service.errors import InvalidArgument
+from service.text.conversation import Conversation
 
 MAX_DEPTH = 64  # of JSON in a conversation
 

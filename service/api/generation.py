@@ -15,22 +15,22 @@ from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.long_work import LONG_BYTES
 from service.api.typed import wrong_task
-from service.contract.conversation import Conversation
-from service.contract.grammar import take_grammar
 from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, WrongTask, invalid_field
-from service.generation.params import SamplingParams, with_defaults
-from service.generation.sampling import TokenLogprobs
+from service.generation.choosing.params import SamplingParams, with_defaults
+from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
+from service.grammars.form import take_grammar
 from service.records import FinishReason
 from service.repository.repository import ModelRepository
-from service.runtime.tokenizer import PromptTokenizer
 from service.serving.generative_model import GenerativeModel, Prompt
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller
 from service.serving.sequence_model import SequenceModel
 from service.serving.tasks.text_generation import TEXT_GENERATION
 from service.serving.text_model import TextModel
+from service.text.conversation import Conversation
+from service.text.tokenizer import PromptTokenizer
 
 _REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,

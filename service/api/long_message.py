@@ -69,7 +69,7 @@ class LongInferResponse:
         return getattr(self.head, name)
 
     def streamed(self) -> "LongInferResponse":
-        """The same, inside a message of a stream."""
+        """The answer inside a message of a stream."""
         return replace(self, is_streamed=True)
 
     def ByteSize(self) -> int:

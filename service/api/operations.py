@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2
 
 from service.api.admission import Admission
 from service.api.calls import Calls
+from service.api.codec import Codec, reader, writer
 from service.api.generation import GenerationCalls
 from service.api.inference import InferenceCalls
 from service.api.regions import SharedMemoryRegions, Transfer
@@ -24,11 +25,14 @@ from service.api.typed import TypedCalls
 from service.api.typed_messages import TypedMessageCalls
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
+from service.serving.model import Caller
 from service.serving.tasks.table import METHODS
 from service.settings import Settings
 
-# unary: `call(message, caller)` gives a message. writing: `call(message, caller, write)` writes
-# several. exchange: `call(exchange)` reads and writes several, see `infer_stream.Exchange`.
+# unary: `call(message, caller)` gives a message; with a codec `call(record, caller, build)` gives
+# what `build` makes of the answer's record, on the thread that made it, or without `build` that.
+# writing: `call(message, caller, write)` writes several. exchange: `call(exchange)` reads and
+# writes several, see `infer_stream.Exchange`.
 Kind: TypeAlias = Literal["unary", "writing", "exchange"]
 INFERENCE: ServiceDescriptor = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 TYPED_PREFIX = "/attendant."
@@ -43,6 +47,13 @@ class Operation:
     request: type[Message]
     response: type[Message]
     call: Callable[..., Any]  # a coroutine function, see `Kind`
+    codec: Codec | None = None  # of a method whose call takes a record
+
+    async def answer(self, message: Message, caller: Caller) -> Any:  # noqa: ANN401 - of `response`
+        """The message with which a unary method answers one."""
+        if self.codec is None:
+            return await self.call(message, caller)
+        return await self.call(self.codec.read(message), caller, self.codec.write)
 
     @property
     def name(self) -> str:
@@ -76,7 +87,7 @@ def server_operations(
             call: Callable[..., Any] = getattr(inference, method.name)
             return call
         if method.name in METHODS:
-            return typed.of_task(method)
+            return typed.of_task(method.name)
         holder = generation if hasattr(generation, method.name) else typed
         found: Callable[..., Any] = getattr(holder, method.name)
         return found
@@ -90,6 +101,7 @@ def server_operations(
                     request=GetMessageClass(method.input_type),
                     response=GetMessageClass(method.output_type),
                     call=call_of(service, method),
+                    codec=_codec_of(method) if service is not INFERENCE else None,
                 )
 
     return {operation.path: operation for operation in all_of()}
@@ -102,6 +114,14 @@ def _transfer(settings: Settings) -> Transfer:
         max_bytes=settings.max_shm_bytes,
     )
     return Transfer(regions, settings.max_message_bytes, settings.max_message_parts)
+
+
+def _codec_of(method: MethodDescriptor) -> Codec | None:
+    """Both ways between messages and records, of a method that has records."""
+    if (task_method := METHODS.get(method.name)) is None:
+        return None
+    read = reader(GetMessageClass(method.input_type), task_method.call)
+    return Codec(read, writer(GetMessageClass(method.output_type), task_method.answer))
 
 
 def _kind(method: MethodDescriptor) -> Kind:

@@ -10,18 +10,19 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
-from service.contract.conversation import Conversation
+from service.calls.answers import Answered, Timings
+from service.calls.record import Call, counted, instead
 from service.contract.queue_policies import BACKGROUND
 from service.errors import NoChatTemplate, WrongTask, invalid_field
-from service.records import Timings
 from service.repository.repository import ModelRepository
-from service.runtime.tokenizer import TokenPieces
 from service.serving.generative_model import GenerativeModel
 from service.serving.image_model import ImageModel
 from service.serving.model import Caller, ServedModel
 from service.serving.occupancy import Occupancy
-from service.serving.tasks.task import Fields, Method, Reading, Task, TextTask
+from service.serving.tasks.task import Ask, Fields, Method, Reading, Task, TextTask
 from service.serving.text_model import TextModel
+from service.text.conversation import Conversation
+from service.text.tokenizer import TokenPieces
 
 T = TypeVar("T")
 
@@ -49,24 +50,22 @@ class TypedCalls:
         self.max_items = max_items
 
     async def answer(
-        self, method: Method, fields: Fields, caller: Caller, build: Callable[[Fields], T]
+        self, method: Method, call: Call, caller: Caller, build: Callable[[Any], T]
     ) -> T:
-        """The result of `build` from the answer's fields, on another thread if they are many."""
-        model = self._find(method.task, fields)
-        self._check_counts(method, fields)
-        ask = method.ask(fields, model)
+        """The result of `build` from the answer, on another thread if that is large."""
+        model = self._find(method.task, call)
+        self._check_counts(call)
+        ask = method.ask(call, model)
         self._admission.admit(ask.num_bytes)
-        if fields.get("background"):
+        if getattr(call, "background", False):
             caller = replace(caller, priority=BACKGROUND)
         with model.users:
-            can_truncate = fields.get("truncate", False)
+            can_truncate = getattr(call, "truncate", False)
             reply = await model.compute(ask.inputs, caller, can_truncate, ask.reading)
-        return await model.interpreted(
-            reply, lambda: build({**_answered_by(model, reply), **ask.answer(reply)})
-        )
+        return await model.interpreted(reply, lambda: build(_answer(method, model, reply, ask)))
 
     async def tokens(self, fields: Fields, caller: Caller, build: Callable[[Fields], T]) -> T:
-        """The same of the tokens that a model would see, which wait behind no run."""
+        """Tokens of texts, by `build`, as a model would see them; they wait behind no run."""
         model = self._find_reader(fields)
         texts, max_tokens = fields["texts"], model.manifest.max_tokens
 
@@ -102,7 +101,7 @@ class TypedCalls:
         )
 
     async def text(self, fields: Fields, build: Callable[[Fields], T]) -> T:
-        """The same of the text that tokens stand for."""
+        """The text that tokens stand for, by `build`."""
         model = self._find_reader(fields)
         token_ids = fields["token_ids"]
         self._admission.admit()
@@ -113,9 +112,9 @@ class TypedCalls:
 
         return await model.tokenizing.run(read, len(token_ids))
 
-    def _find(self, task: Task, fields: Fields) -> TypedModel:
+    def _find(self, task: Task, call: Call) -> TypedModel:
         """The model that a request names, which does the task."""
-        model = self._repository.find(fields["model"], fields["version"])
+        model = self._repository.find(call.model, call.version)
         if isinstance(model, (TextModel, ImageModel)) and model.manifest.task == task.name:
             return model
         if isinstance(task, TextTask):
@@ -125,18 +124,18 @@ class TypedCalls:
     def _find_reader(self, fields: Fields) -> TextModel | GenerativeModel:
         return _reader(self._repository.find(fields["model"], fields["version"]))
 
-    def _check_counts(self, method: Method, fields: Fields) -> None:
+    def _check_counts(self, call: Call) -> None:
         """Raise `InvalidArgument` for more texts than the server takes, or none."""
-        if method.instead and (num_instead := len(fields[method.instead])):
-            if fields[method.counted[0]]:
-                raise invalid_field(
-                    method.instead, f"stands in place of {method.counted[0]}, expected one of them"
-                )
-            self._check_count(num_instead, method.instead)
+        kind = type(call)
+        if (other := instead(kind)) and (num_instead := len(getattr(call, other))):
+            first = counted(kind)[0]
+            if getattr(call, first):
+                raise invalid_field(other, f"stands in place of {first}, expected one of them")
+            self._check_count(num_instead, other)
             return
         total, names = 0, ""
-        for name in method.counted:
-            total += len(fields[name])
+        for name in counted(kind):
+            total += len(getattr(call, name))
             names = f"{names} and {name}" if names else name
             self._check_count(total, names)
 
@@ -169,24 +168,13 @@ def wrong_task(model: TextModel | GenerativeModel | ImageModel, task: Task) -> W
     return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {task.verb}")
 
 
-def _answered_by(model: TypedModel, reply: Any) -> dict[str, Any]:
-    """The first fields of every answer."""
-    fields = {
-        "model": model.name,
-        "version": str(model.version),
-        "timings": _timing_fields(reply.timings),
-    }
+def _answer(method: Method, model: TypedModel, reply: Any, ask: Ask) -> Answered:
+    """The record of an answer."""
+    timings = Timings(reply.timings.queue_s, reply.timings.compute_s, reply.timings.total_s)
+    fields: dict[str, Any] = {"model": model.name, "version": str(model.version)}
     if isinstance(model, TextModel):
         fields["num_tokens"] = reply.num_tokens
-    return fields
-
-
-def _timing_fields(timings: Timings) -> Fields:
-    return {
-        "queue_seconds": timings.queue_s,
-        "compute_seconds": timings.compute_s,
-        "total_seconds": timings.total_s,
-    }
+    return method.answer(timings=timings, **{**fields, **ask.answer(reply)})
 
 
 def _tokenized(text: TokenPieces, max_tokens: int) -> Fields:

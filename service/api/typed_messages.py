@@ -1,7 +1,6 @@
-"""The typed API's messages: each method's message to fields, and the answer's fields to a message.
+"""The typed API's calls: those of tasks by records, and what has no task by messages.
 
-The methods of tasks are those of `serving/tasks/table.py`, and their messages those that the
-protobuf files give them: a method is made of both, and has no code of its own.
+The methods of tasks are those of `serving/tasks/table.py`, which have no code of their own here.
 """
 
 from collections.abc import Callable
@@ -10,13 +9,12 @@ from operator import attrgetter
 from typing import Any
 
 from attendant.v1 import text_pb2
-from google.protobuf.descriptor import EnumDescriptor, MethodDescriptor
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
+from service.api.codec import names_of
 from service.api.conversations import conversation_of
-from service.api.packed import writer_of
 from service.api.typed import TypedCalls
+from service.calls.record import Call
 from service.contract.manifest import Example, Manifest
 from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
@@ -26,7 +24,7 @@ from service.serving.sequence_model import SequenceModel
 from service.serving.tasks.embedding_kinds import kinds_of
 from service.serving.tasks.fill_mask import FILL_MASK
 from service.serving.tasks.table import METHODS
-from service.serving.tasks.task import Choice, Fields
+from service.serving.tasks.task import Fields
 from service.serving.text_model import TextModel
 
 MAX_LISTED_SYMBOLS = 256  # of a model
@@ -40,15 +38,14 @@ class TypedMessageCalls:
         self._calls = calls
         self._repository = repository
 
-    def of_task(self, method: MethodDescriptor) -> Callable[[Any, Caller], Any]:
+    def of_task(self, name: str) -> Callable[..., Any]:
         """A call that answers as the task of that name does."""
-        task_method, fields_of = METHODS[method.name], reader_of(GetMessageClass(method.input_type))
-        rows = method.output_type.fields_by_name.get("results")
-        write = writer_of(GetMessageClass(method.output_type), rows)
-        calls = self._calls
+        method, calls = METHODS[name], self._calls
 
-        async def answer(request: Message, caller: Caller) -> Message:
-            return await calls.answer(task_method, fields_of(request), caller, write)
+        async def answer(
+            call: Call, caller: Caller, build: Callable[[Any], Any] = lambda answer: answer
+        ) -> Any:  # noqa: ANN401 - what `build` makes
+            return await calls.answer(method, call, caller, build)
 
         return answer
 
@@ -83,7 +80,7 @@ def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
     names = tuple(field.name for field in kind.DESCRIPTOR.fields)
     values_of = attrgetter(*names)
     enums = {
-        field.name: _names_of(field.enum_type)
+        field.name: names_of(field.enum_type)
         for field in kind.DESCRIPTOR.fields
         if field.enum_type is not None
     }
@@ -111,15 +108,6 @@ def reader_of(kind: type[Message]) -> Callable[[Any], Fields]:
     return fields_of
 
 
-def _names_of(kind: EnumDescriptor) -> dict[int, Choice]:
-    """`LAYERS_SUM_ALL` is "sum_all"."""
-    prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
-    return {
-        value.number: value.name.removeprefix(prefix).lower() if value.number else ""
-        for value in kind.values
-    }
-
-
 _TOKENIZED = reader_of(text_pb2.TokenizeRequest)
 _DETOKENIZED = reader_of(text_pb2.DetokenizeRequest)
 
@@ -135,7 +123,7 @@ def _tokenize_response(fields: Fields) -> text_pb2.TokenizeResponse:
 
 
 def _listed_examples(manifest: Manifest) -> list[text_pb2.Example]:
-    """Those of the manifest; the only one that an older export has, where there are no others."""
+    """Examples of the manifest; the only one of an older export, where there are no others."""
     examples = manifest.examples[:MAX_LISTED_EXAMPLES]
     if not examples and manifest.example:
         examples = (Example(manifest.example),)

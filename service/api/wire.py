@@ -89,7 +89,7 @@ def inflate(message: bytes | bytearray | memoryview, limit: int, window_bits: in
 def _inflate_member(
     message: memoryview, content: bytearray, limit: int, window_bits: int
 ) -> memoryview:
-    """What follows the member at the beginning of a message, whose bytes are added to `content`."""
+    """The rest of a message behind its first member, whose bytes are added to `content`."""
     stream = zlib.decompressobj(window_bits)
     for start in range(0, len(message), _PIECE_TAKEN):
         piece = message[start : start + _PIECE_TAKEN]

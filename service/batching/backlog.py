@@ -87,7 +87,7 @@ class Backlog:
         self._loads[lane].add(self.load_of(item), -1)
 
     def forget(self, lane: Lane) -> None:
-        """Nothing waits there: what rounding left of its load is gone too."""
+        """Forget what rounding left of a lane's load, as no request waits there."""
         self._loads.pop(lane, None)
 
     def begin(self, items: list[Item], now_s: float) -> PacedRun:

@@ -42,7 +42,7 @@ from service.errors import (
     forget_frames,
 )
 from service.records import Observer, RanBatch
-from service.runtime.crossing import Crossing
+from service.runtime.loop_bridge import Crossing
 from service.runtime.pace import PacedRun
 from service.runtime.session import RunStop, Session
 

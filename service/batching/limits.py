@@ -33,5 +33,5 @@ class BatchLimits:
 
     @property
     def part_tokens(self) -> int:
-        """The same in tokens."""
+        """Tokens of a request that wait at once; those of a larger one come after them."""
         return max(1, self.max_waiting_tokens // PARTS)

@@ -37,7 +37,7 @@ from service.runtime.pace import SPARE_SHARE, PacedRun
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a request."""
+    """Number of rows and tokens of a request."""
 
     num_rows: int = 0
     num_tokens: int = 0
@@ -321,7 +321,7 @@ class BatchQueue:
         return requests
 
     def _put_behind(self, request: Request, place: _Place) -> None:
-        """It has waited too long, and may: after all of its level that have not."""
+        """Put a request behind its level once its timeout has passed, where it may wait on."""
         lane, (level, _) = self._lanes[place.lane], place.lane
         for item in request.items:
             self._leave_lane(place.lane, lane, item)

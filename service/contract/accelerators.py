@@ -116,7 +116,7 @@ _ACCELERATORS: dict[str, dict[str, tuple[str, Mapping[str, Read]]]] = {
 def accelerators_of(
     side: str, policy: ModelOptimizationPolicy.ExecutionAccelerators
 ) -> tuple[Accelerator, ...]:
-    """Those of one side, gpu_execution_accelerator or cpu_execution_accelerator, or `LoadError`."""
+    """Accelerators of one side, of gpu_ or cpu_execution_accelerator, or `LoadError`."""
     path = f"optimization.execution_accelerators.{side}"
     known = _ACCELERATORS[side]
     accelerators: list[Accelerator] = []

@@ -32,7 +32,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What is added to one product, `(x A) B`, float32."""
+    """Low-rank factors added to one product, `(x A) B`, float32."""
 
     a: np.ndarray  # [inputs, rank]
     b: np.ndarray  # [rank, outputs]

@@ -263,7 +263,7 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 
 
 def read_text(path: Path, max_bytes: int) -> str:
-    """The same for a text, which is UTF-8."""
+    """A file's text, or `LoadError` where it is absent, too large or not UTF-8."""
     try:
         return read_bytes(path, max_bytes).decode()
     except UnicodeDecodeError as error:

@@ -226,7 +226,7 @@ class Manifest:
 
     @property
     def scores_by(self) -> ScoreFunction:
-        """What makes scores of logits; empty for a task whose answers are not made so."""
+        """Function that makes scores of logits; empty for a task whose answers are not made so."""
         return self.score_function or next(iter(SCORE_FUNCTIONS.get(self.task, ())), "")
 
     @property
@@ -284,7 +284,7 @@ class Manifest:
         raise KeyError(f"{precision} {layout}")
 
     def to_json(self) -> str:
-        """The same text for equal manifests."""
+        """The manifest as JSON; equal manifests give equal texts."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
 
     @classmethod

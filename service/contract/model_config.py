@@ -79,7 +79,7 @@ def parse_config(text: str, directory_name: str) -> ModelConfig:
 
 
 def parse_config_json(text: str, model_name: str) -> ModelConfig:
-    """The same for a configuration as JSON, which is how clients send it."""
+    """The configuration of a model given as JSON, which is how clients send it."""
     config = ModelConfig()
     _check_length(text)
     try:

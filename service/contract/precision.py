@@ -39,7 +39,7 @@ def choose_graph(
     device: str,
     flags: frozenset[str],
 ) -> tuple[tuple[str, ...], Choice]:
-    """Those of `graphs` that may serve, by preference, and the precision that they share.
+    """Graphs that may serve, by preference, and the precision that they share.
 
     They differ in layout: an encoder's packed graph is before its padded one, a decoder's paged
     graph before that of slots. `requested_by` names the setting of `requested`, `device` is cpu,
@@ -72,7 +72,7 @@ def choose_graph(
 
 
 def of_layout(manifest: Manifest, graphs: Sequence[str], layout: str) -> tuple[str, ...]:
-    """Those of `graphs` with this layout; all for `auto`, or where none has it."""
+    """Graphs with this layout; all for `auto`, or where none has it."""
     if layout == AUTO or len(graphs) == 1:
         return tuple(graphs)
     name = "" if layout in UNNAMED_LAYOUTS else layout

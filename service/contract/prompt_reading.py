@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PromptReading:
-    """What a request says of its prompt's tokens, and how many the model takes of them."""
+    """A request's options for reading its prompt, and the number of tokens that the model takes."""
 
     omits_special: bool = False  # the tokenizer adds no special tokens to a text
     num_kept: int | None = None  # tokens that a longer prompt is cut to; None: it is not cut

@@ -28,21 +28,21 @@ from service.errors import (
     Unavailable,
     invalid_field,
 )
-from service.generation.adapter_buffers import AdapterShape
-from service.generation.decoder_interface import Decoder, PagedDecoder
+from service.generation.decoders.adapter_buffers import AdapterShape
+from service.generation.decoders.decoder_interface import Decoder, PagedDecoder
 from service.generation.inbox import Inbox, QueueLimits
-from service.generation.scheduler import SchedulerLimits, StepPlan
 from service.generation.sequence import (
     GenerationRequest,
     Sequence,
     Vocabulary,
     samples_of,
 )
-from service.generation.step import Steps
-from service.generation.stream import Generation, SequenceUpdate, failed, ran_step
+from service.generation.steps.scheduler import SchedulerLimits, StepPlan
+from service.generation.steps.step import Steps, ran_step
+from service.generation.stream import Generation, SequenceUpdate, failed
 from service.generation.wait_estimator import Demand, Forecast, Forecasts, WaitEstimator
 from service.records import FinishReason, Observer
-from service.runtime.crossing import Crossing
+from service.runtime.loop_bridge import Crossing
 
 logger = logging.getLogger(__name__)
 MAX_NEXT = 16  # waiting sequences that are looked at between two steps, whether they are too late
@@ -177,7 +177,7 @@ class GenerationEngine:
             self._crossing.post(self._fail_all, Unavailable("Server is stopping"))
 
     def _leave(self, generation: Generation) -> None:
-        """Nobody listens any more."""
+        """End the sequences of a client that left."""
         self._crossing.leave(generation.request)
         self._forecasts.forget(generation.request)
         if not generation.is_complete:
@@ -212,7 +212,7 @@ class GenerationEngine:
         generation.fail(error)
 
     def _fail_all(self, error: AttendantError) -> None:
-        """End what is still open, also what a step ended that did not come to say so."""
+        """End what is open, also sequences whose last update was not posted."""
         for generation in self._crossing.clients.values():
             generation.fail(error)
 

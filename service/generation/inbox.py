@@ -79,7 +79,7 @@ class Inbox:
             return taken
 
     def count_out(self, sequences: Many[Sequence]) -> None:
-        """These wait no more."""
+        """Count sequences that wait no longer."""
         with self._changed:
             self._count(sequences, -1)
 

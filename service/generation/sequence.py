@@ -18,11 +18,11 @@ from math import inf
 import numpy as np
 
 from service.contract.adapter import Adapter
-from service.generation.grammar_state import Matcher
-from service.generation.params import SamplingParams
-from service.generation.sampler_state import SamplerState
-from service.generation.sampling import TokenLogprobs
+from service.generation.choosing.params import SamplingParams
+from service.generation.choosing.sampler_state import SamplerState
+from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.text_stream import TextStream
+from service.grammars.state import Matcher
 from service.records import FinishReason, Observer, SequenceTimings
 
 DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of

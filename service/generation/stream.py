@@ -3,8 +3,6 @@
 What the engine adds is merged, per sample, until the reader takes it: a slow reader gets fewer and
 larger chunks, costs no more memory than the output itself, and delays no other request. Where the
 request wants a chunk per token, those wait one by one, as many as its output has tokens.
-
-`ran_step` makes an engine's report of a step.
 """
 
 import asyncio
@@ -15,10 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from service.errors import AttendantError
-from service.generation.sampling import TokenLogprobs
-from service.generation.scheduler import StepPlan
+from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.sequence import GenerationRequest, Sequence
-from service.records import RanStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +114,3 @@ class Generation:
             if self._error is not None:
                 raise self._error  # its chunk stays, so that a further read raises again
             yield self._pending.pop(next(iter(self._pending)))
-
-
-def ran_step(
-    plan: StepPlan,
-    updates: Many[SequenceUpdate],
-    *,
-    run_s: float,
-    step_s: float,
-    num_moved_rows: int,
-    num_evictions: int,
-    agreed: tuple[int, ...],
-) -> RanStep:
-    """A step, and what it made of its sequences."""
-    with_tokens = [update for update in updates if update.token_ids]
-    return RanStep(
-        phase=plan.phase,
-        num_rows=len(plan.sequences),
-        num_tokens=plan.num_tokens,
-        run_s=run_s,
-        other_s=step_s - run_s,
-        num_moved_rows=num_moved_rows,
-        num_evictions=num_evictions,
-        num_drafted=plan.num_drafted,
-        agreed=agreed,
-        time_to_first_token_s=tuple(
-            update.sequence.timings.time_to_first_token_s
-            for update in with_tokens
-            if not update.since_s
-        ),
-        inter_token_s=tuple(gap_s for update in with_tokens for gap_s in update.gaps_s),
-    )

@@ -134,7 +134,7 @@ class WaitEstimator:
         return self._prompts.price_s(Work(self._num_runs(num_tokens), num_tokens))
 
     def reading_s(self, num_tokens: int, num_prompts: int) -> float:
-        """The same with the steps between these runs, of this number of prompts."""
+        """Seconds of the runs of prompts, with the steps between them."""
         num_steps = self._num_runs(num_tokens) - 1 if num_tokens else 0.0
         if num_steps <= 0:
             return self.prompt_s(num_tokens)

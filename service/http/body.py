@@ -5,28 +5,51 @@ The bytes of a body count as bytes in flight as they come, and until the request
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from service.api.admission import Admission
 from service.errors import InvalidArgument, Unimplemented
-from service.http.compression import SUPPORTED, inflated, is_long
-from service.http.json_faults import of_record
-from service.http.json_parts import JsonParts
-from service.http.json_parts import check_json as parts_within
 from service.http.numbers import decode_number
-from service.http.peer_fields import Refusals
 from service.http.status import HttpError, invalid
+from service.http.wire.compression import SUPPORTED, inflated, is_long
+from service.http.wire.json_faults import of_record
+from service.http.wire.json_parts import JsonParts
+from service.http.wire.json_parts import check_json as parts_within
 from service.settings import Settings
-
-if TYPE_CHECKING:
-    from service.http.request import Request
 
 T = TypeVar("T")
 Body: TypeAlias = bytes | bytearray
 LEAST = 2**20  # characters of a text that are decoded however few texts may have
 FEW = 16  # times as many bytes, at least, that one inflates to before it is left to a thread
+
+
+class Incoming(Protocol):
+    """A request whose body is still to be read."""
+
+    path: str
+    headers: dict[bytes, bytes]
+    receive: Callable[[], Awaitable[dict[str, Any]]]
+
+    @property
+    def is_received(self) -> bool:
+        """Whether the body is there, as far as it was not taken yet."""
+        ...
+
+    def header(self, name: str) -> str:
+        """The value of a header, its name in lowercase; nothing where it is absent."""
+        ...
+
+
+class FieldCheck(Protocol):
+    """The attribute `REFUSED` of a kind of record: what its bodies may not have."""
+
+    def check(self, body: Body) -> None:
+        """Raise `HttpError` for a body that has a refused field."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +71,10 @@ class JsonBounds:
         )
 
 
-async def read_body(request: "Request", *, is_json: bool = False) -> Body:
+async def read_body(
+    request: Incoming, settings: Settings, admission: Admission, *, is_json: bool = False
+) -> Body:
     """The whole body, inflated. Raises `HttpError` and what admission raises."""
-    settings = request.front.settings
     limit, setting = settings.max_message_bytes, "--max-message-bytes"
     if is_json and settings.http_max_json_bytes < limit:
         limit, setting = settings.http_max_json_bytes, "--http-max-json-bytes"
@@ -71,16 +95,18 @@ async def read_body(request: "Request", *, is_json: bool = False) -> Body:
         num_bytes += len(piece)
         if num_bytes > limit:
             raise _too_large(limit, setting)
-        request.front.admission.take(len(piece))
+        admission.take(len(piece))
         pieces.append(piece)
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     encoding = request.header("content-encoding")
     if not body or not encoding:
         return body
-    return await _inflated(request, body, encoding, limit)
+    content = await _inflated(request.path, body, encoding, limit)
+    admission.take(len(content))
+    return content
 
 
-async def _receive(request: "Request", timeout_s: float) -> dict[str, Any]:
+async def _receive(request: Incoming, timeout_s: float) -> dict[str, Any]:
     if request.is_received:  # as most are: a timeout costs more than the rest of this
         return await request.receive()
     try:
@@ -92,7 +118,7 @@ async def _receive(request: "Request", timeout_s: float) -> dict[str, Any]:
         ) from error
 
 
-async def _inflated(request: "Request", body: bytes, encoding: str, limit: int) -> Body:
+async def _inflated(path: str, body: bytes, encoding: str, limit: int) -> Body:
     try:
         if is_long(len(body) * FEW):
             content = await asyncio.to_thread(inflated, body, encoding, limit)
@@ -101,12 +127,11 @@ async def _inflated(request: "Request", body: bytes, encoding: str, limit: int) 
         assert not isinstance(content, memoryview), "it was none"
     except Unimplemented as error:
         raise HttpError(
-            501 if request.path.startswith("/v2") else 415,  # Triton's, and RFC 9110's
+            501 if path.startswith("/v2") else 415,  # Triton's, and RFC 9110's
             str(error),
             code="unsupported_encoding",
             headers=((b"accept-encoding", SUPPORTED.encode()),),
         ) from error
-    request.front.admission.take(len(content))
     return content
 
 
@@ -122,8 +147,8 @@ def decode_json(body: Body, kind: type[T]) -> T:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         text = _not_utf8(body) or f"the body is not JSON: {error}"
         raise HttpError(400, text, code="invalid_json") from error
-    refused = getattr(kind, "REFUSED", None)
-    if isinstance(refused, Refusals):
+    refused: FieldCheck | None = getattr(kind, "REFUSED", None)
+    if refused is not None:
         refused.check(body)
     return record
 

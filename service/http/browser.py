@@ -1,4 +1,4 @@
-"""What a page in a browser may ask: nothing of other sites' pages, unless a setting allows it.
+"""Rules for pages in a browser: no requests of other sites' pages, unless a setting allows it.
 
 A page may send simple requests to any address without asking first, and by a name of its own that
 leads here (DNS rebinding) even read the answers. Clients that are no browsers send neither `Origin`

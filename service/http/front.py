@@ -97,7 +97,9 @@ class Front:
                 self._take_place()
                 has_place = True
                 self.num_begun += not route.is_scrape
-            request.body = await read_body(request, is_json=route.is_json)
+            request.body = await read_body(
+                request, self.settings, self.admission, is_json=route.is_json
+            )
             reply = await route.handler(request)
             if reply is not None:
                 await request.reply(reply)

@@ -14,7 +14,7 @@ METRICS_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 
 
 class ServerState(Protocol):
-    """What the process knows of itself."""
+    """State of the process: its probes, its page of metrics, its numbers."""
 
     @property
     def is_ready(self) -> bool: ...

@@ -7,9 +7,9 @@ from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import Message
 
 from service.http.body import Body
-from service.http.json_faults import Fault, of_message
-from service.http.plain import plain
 from service.http.status import HttpError
+from service.http.wire.json_faults import Fault, of_message
+from service.http.wire.plain import plain
 
 M = TypeVar("M", bound=Message)
 LONGEST_SPACE = 2**10  # before the object, in most bodies

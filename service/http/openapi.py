@@ -14,11 +14,11 @@ from google.protobuf.message import Message
 
 from service import __version__
 from service.api.operations import Operation
-from service.http.message_schemas import Schema, messages_in, schema_of
 from service.http.numbers import number_schema
 from service.http.request import Reply, Request
 from service.http.routes import OPEN, Route
 from service.http.status import OPENAI, PLAIN, TRITON, TYPED, writer_of
+from service.http.wire.message_schemas import Schema, messages_in, schema_of
 
 METADATA = "/inference.GRPCInferenceService/ServerMetadata"
 REFERENCE = "#/components/schemas/{name}"

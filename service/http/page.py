@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from service.http.compression import best_encoding
 from service.http.request import Reply, Request
 from service.http.routes import OPEN, PAGE_PATH, Route
 from service.http.status import Headers
+from service.http.wire.compression import best_encoding
 
 PACKAGE = "playground"
 DIGEST = "DIGEST"  # stands in the page for that of its files

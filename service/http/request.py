@@ -1,26 +1,24 @@
 """A request as handlers see it, and their reply: all that they know of HTTP."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
 
-from service.api.calls import Arrival, logged, note_end
+from service.api.admission import Admission
+from service.api.calls import Arrival, Calls, logged, note_end
 from service.api.long_work import LONG_BYTES, LONG_PARTS, LONG_VALUES
+from service.api.operations import Operations
 from service.errors import AttendantError, DeadlineExceeded
 from service.http.body import Body, JsonBounds, check_json, decode_json
-from service.http.status import ENDED_WELL, ENDS, Headers, Writer, writer_of
+from service.http.status import ENDED_WELL, ENDS, Headers, HttpError, Writer, writer_of
+from service.http.wire.connection import Connection, Exchange
 from service.records import current_call
 from service.serving.model import Caller
-
-if TYPE_CHECKING:
-    from service.http.connection import Connection
-    from service.http.front import Front
-    from service.http.stream import Stream
+from service.settings import Settings
 
 T = TypeVar("T")
 TOGETHER_BYTES = 2**16  # of an answer that is copied, to be one write with its headers
@@ -43,33 +41,48 @@ class Reply:
         return cls(msgspec.json.encode(value), status, headers=headers)
 
 
-class _Collected:
-    """Stands in for a transport while an answer is put together."""
+class Port(Protocol):
+    """The port of a request: what all of its requests share."""
 
-    __slots__ = ("is_closed", "written")
+    @property
+    def settings(self) -> Settings: ...
 
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-        self.is_closed = False
+    @property
+    def admission(self) -> Admission: ...
 
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
+    @property
+    def calls(self) -> Calls: ...
 
-    def close(self) -> None:
-        self.is_closed = True
+    @property
+    def operations(self) -> Operations: ...
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        ...
+
+
+class Begun(Protocol):
+    """An answer that is sent piece by piece; `stream.py` has it."""
+
+    async def fail(self, error: HttpError) -> None:
+        """Tell an error that came after the first piece, and end."""
+        ...
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        ...
 
 
 class Request:
     """One request: its path, headers and body, and the ways to answer it."""
 
     __slots__ = (
-        "_cycle",
+        "_exchange",
         "_is_checked",
         "_is_long",
         "_scope",
         "_send",
         "body",
-        "connection",
         "field_names",
         "front",
         "headers",
@@ -86,7 +99,7 @@ class Request:
 
     def __init__(
         self,
-        front: "Front",
+        front: Port,
         scope: dict[str, Any],
         receive: Callable[[], Awaitable[dict[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
@@ -94,8 +107,7 @@ class Request:
         self.front = front
         self.received_s = time.monotonic()
         self._scope, self.receive, self._send = scope, receive, send
-        self.connection: Connection = scope["connection"]
-        self._cycle = scope["cycle"]
+        self._exchange: Exchange = scope["exchange"]
         self.method: str = scope["method"]
         self.path: str = scope["raw_path"].decode("ascii")
         # Names in lowercase; of several of a name the first, as gRPC's.
@@ -109,7 +121,11 @@ class Request:
         self.writer: Writer = writer_of(self.path)  # of errors
         # What the body calls a field of the typed API, where another name.
         self.field_names: Mapping[str, str] = {}
-        self.stream: Stream | None = None  # once it is answered by one
+        self.stream: Begun | None = None  # once it is answered by one
+
+    @property
+    def connection(self) -> Connection:
+        return self._exchange.connection
 
     def header(self, name: str) -> str:
         """The value of a header, its name in lowercase; nothing where it is absent."""
@@ -130,22 +146,22 @@ class Request:
     @property
     def is_received(self) -> bool:
         """Whether the body is there, as far as it was not taken yet."""
-        return not self._cycle.more_body
+        return self._exchange.is_received
 
     @property
     def has_left(self) -> bool:
         """Whether the client is gone."""
-        return bool(self._cycle.disconnected)
+        return self._exchange.has_left
 
     @property
     def is_over(self) -> bool:
         """Whether there is nothing to answer any more: the client is gone, or was refused."""
-        return bool(self._cycle.disconnected or self._cycle.response_complete)
+        return self._exchange.is_over
 
     @property
     def has_begun(self) -> bool:
         """Whether an answer is on its way, or there is no one to answer."""
-        return bool(self._cycle.response_started or self._cycle.disconnected)
+        return self._exchange.has_begun
 
     async def json(self, kind: type[T]) -> T:
         """The body as a record of msgspec's. Raises `HttpError`, and what admission raises."""
@@ -180,16 +196,18 @@ class Request:
     async def ask(self, path: str, message: Any, *more: Any, caller: Caller | None = None) -> Any:
         """The answer of the operation at a path, observed; `more` is what its kind takes beside.
 
-        Raises the errors of the domain.
+        A record is answered by a record, a message by a message. Raises the errors of the domain.
         """
         calls, operation = self.front.calls, self.front.operations[path]
         caller = caller or self.caller
+        is_read = bool(more) or isinstance(message, msgspec.Struct)
+        call = operation.call if is_read else operation.answer
         if not calls.is_on:
-            return await operation.call(message, caller, *more)
+            return await call(message, caller, *more)
         with calls.watch(path, message, self.arrival):
             self.name_call()
             try:
-                answer = await operation.call(message, caller, *more)
+                answer = await call(message, caller, *more)
             except AttendantError as error:
                 note_end(ENDS[type(error)], logged(error))
                 raise
@@ -227,10 +245,13 @@ class Request:
             ]
         self.front.answered(reply.status)
         if not self.is_received:  # what is left of the body has no bound any more
-            self._cycle.keep_alive = False
+            self._exchange.last()
         await self.until_taken()
         if num_bytes <= TOGETHER_BYTES:
-            await self._write_together(reply.status, headers, b"".join(pieces))
+            await self._exchange.send_together(
+                _start(reply.status, headers),
+                {"type": "http.response.body", "body": b"".join(pieces)},
+            )
         else:
             await self.start(reply.status, headers)
             *first, last = pieces
@@ -239,24 +260,8 @@ class Request:
             await self.write(last, has_more=False)
         await self.until_taken()
 
-    async def _write_together(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> None:
-        """A small answer as one write, so that it is one packet; uvicorn makes two."""
-        transport, collected = self.connection.transport, _Collected()
-        self._cycle.transport = collected
-        try:
-            await self.start(status, headers)
-            await self._send({"type": "http.response.body", "body": body})
-        finally:
-            self._cycle.transport = transport
-        if collected.written:
-            transport.write(b"".join(collected.written))
-        if collected.is_closed:
-            transport.close()
-
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send(_start(status, headers))
 
     async def write(self, piece: bytes | memoryview, *, has_more: bool = True) -> None:
         """Write a piece once the client has taken enough of those before; one write each."""
@@ -268,28 +273,29 @@ class Request:
         if self.stream is not None:
             self.stream.stop()
             self.stream = None
-        self._scope.pop("connection")
-        self._scope.pop("cycle")
+        self._exchange.let_go()
 
     def abort(self) -> None:
         """End the connection at once: what was sent of an answer cannot be ended properly."""
-        self._cycle.disconnected = True
-        self.connection.transport.abort()
+        self._exchange.abort()
+
+    def send_aside(self, chunk: bytes) -> bool:
+        """Write a chunk that is no part of the answer; whether there is still a connection."""
+        return self._exchange.send_aside(chunk)
 
     async def until_taken(self) -> None:
         """Wait for a client that reads slowly. Raises `DeadlineExceeded` after the limit."""
-        flow = self.connection.flow
-        if not flow.write_paused or self.has_left:
-            return
         timeout_s = self.front.settings.send_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                await flow.drain()
+            await self._exchange.until_taken(timeout_s)
         except TimeoutError as error:
-            self.abort()
             raise DeadlineExceeded(
                 f"an answer was not read for {timeout_s:g} s, which is the limit"
             ) from error
+
+
+def _start(status: int, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    return {"type": "http.response.start", "status": status, "headers": headers}
 
 
 def _request_id(given: bytes | None) -> str:

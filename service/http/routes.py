@@ -5,19 +5,17 @@ Paths are compared segment by segment before they are unquoted, so that a name m
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 
+from service.http.request import Reply, Request
 from service.http.status import HttpError
-
-if TYPE_CHECKING:
-    from service.http.request import Reply, Request
 
 Parameters: TypeAlias = dict[str, str]
 # None where it has answered by a stream.
-Handler: TypeAlias = "Callable[[Request], Awaitable[Reply | None]]"
+Handler: TypeAlias = Callable[[Request], Awaitable[Reply | None]]
 PAGE_PATH = "/"  # of the playground
 OPEN = "/grpc.health.v1.Health/Check"  # for probes: they need no token, only the key of `health`
 
@@ -129,7 +127,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _of_kserve_v1(segments: list[str]) -> str:
-    """What to call instead of a verb of KServe's first protocol; empty for other paths."""
+    """Path in place of a verb of KServe's first protocol; empty for other paths."""
     name, colon, verb = segments[-1].rpartition(":") if segments else ("", "", "")
     if segments[:2] != ["v1", "models"] or not colon or verb not in _KSERVE_V1_VERBS:
         return ""

@@ -3,35 +3,33 @@
 import asyncio
 import socket
 
-from uvicorn.config import Config
-
 from service.api.access import ADMIN_METHODS
 from service.api.admission import Admission
 from service.api.calls import Calls
 from service.api.operations import Operations
 from service.errors import LoadError
-from service.http.connection import Connection, Connections
 from service.http.front import Front
 from service.http.health import ServerState, health_routes
-from service.http.huggingface.embed import tei_routes
 from service.http.huggingface.routes import inference_routes
 from service.http.kserve.metadata import metadata_routes
 from service.http.kserve.routes import protocol_routes
 from service.http.openai.adapters import adapter_routes
 from service.http.openai.chat import chat_routes
-from service.http.openai.cohere import cohere_routes
 from service.http.openai.completions import completion_routes
 from service.http.openai.embeddings import embedding_routes
-from service.http.openai.models import model_routes
-from service.http.openai.pooling import pooling_routes
-from service.http.openai.predict import predict_routes
-from service.http.openai.reranking import reranking_routes
-from service.http.openai.scores import score_routes
 from service.http.openai.tokens import token_routes
 from service.http.openapi import openapi_routes
 from service.http.page import page_routes
-from service.http.tls import tls_context
+from service.http.retrieval.cohere import cohere_routes
+from service.http.retrieval.pooling import pooling_routes
+from service.http.retrieval.predict import predict_routes
+from service.http.retrieval.reranking import reranking_routes
+from service.http.retrieval.scores import score_routes
+from service.http.retrieval.tei import tei_routes
+from service.http.shared.models import model_routes
 from service.http.typed import typed_routes
+from service.http.wire.connection import Connections
+from service.http.wire.tls import tls_context
 from service.repository.repository import ModelRepository
 from service.settings import Settings, join_address
 
@@ -77,19 +75,7 @@ class HttpServer:
         page = page_routes() if settings.playground else ()
         self.front.use((*routes, *page, *openapi_routes(routes, operations)))
         self._tls = tls_context(settings)
-        config = Config(
-            self.front,
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            timeout_keep_alive=settings.http_keepalive_s,  # type: ignore[arg-type] # of any kind
-        )
-        config.load()
-        self._connections = Connections(settings, config, self.front.answered)
+        self._connections = Connections.of(settings, self.front, self.front.answered)
         self._sockets = _bind(settings.http_host or settings.host, settings.http_port)
         self._listening: list[asyncio.Server] = []
         self.port: int = self._sockets[0].getsockname()[1]
@@ -114,27 +100,22 @@ class HttpServer:
             server.close()
         for each in self._sockets:
             each.close()
-        for connection in self._all():
+        for connection in self._connections.all:
             if connection.is_busy:
                 connection.last()
         await asyncio.sleep(LAST_S)
-        for connection in self._all():
+        for connection in self._connections.all:
             connection.shutdown()
 
     async def stop(self) -> None:
         """End what is left of requests, with an answer that says so."""
-        running = [each.running for each in self._all() if each.running is not None]
+        running = [each.running for each in self._connections.all if each.running is not None]
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=END_STREAMS_S)
-        for connection in self._all():
+        for connection in self._connections.all:
             connection.transport.abort()
-
-    def _all(self) -> list[Connection]:
-        return [
-            each for each in self._connections.state.connections if isinstance(each, Connection)
-        ]
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:

@@ -64,7 +64,7 @@ def invalid(text: str, param: str | None = None, code: str = "invalid_value") ->
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What an error of the domain is over HTTP."""
+    """HTTP status of an error of the domain."""
 
     number: int
     name: str  # gRPC's, for logs and traces

@@ -7,12 +7,10 @@ refused as any request. While nothing is to say, a comment says that the connect
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from service.http.request import Request
 from service.http.status import OPENAI, HttpError
-
-if TYPE_CHECKING:
-    from service.http.request import Request
 
 Form: TypeAlias = Literal["events", "lines"]
 CONTENT_TYPES: dict[Form, bytes] = {
@@ -26,9 +24,7 @@ _PING = b": ping\n\n"
 class Stream:
     """The answer of one request, begun by its first event."""
 
-    def __init__(
-        self, request: "Request", form: Form = "events", *, says_done: bool = False
-    ) -> None:
+    def __init__(self, request: Request, form: Form = "events", *, says_done: bool = False) -> None:
         self._request = request
         self._form: Form = form
         self._says_done = says_done  # [DONE] at the end, as OpenAI's clients wait for
@@ -56,7 +52,7 @@ class Stream:
         await self._finish(self._framed(body) + done)
 
     def stop(self) -> None:
-        """Say no more, whatever happens."""
+        """Stop the heartbeat; later writes are ignored."""
         self._is_over = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -98,9 +94,5 @@ class Stream:
         self._heartbeat = loop.call_later(interval_s, self._ping)
 
     def _ping(self) -> None:
-        connection = self._request.connection
-        if self._is_over or connection.transport.is_closing():
-            return
-        if not connection.flow.write_paused:
-            connection.transport.write(b"%x\r\n%s\r\n" % (len(_PING), _PING))
-        self._beat()
+        if not self._is_over and self._request.send_aside(_PING):
+            self._beat()

@@ -16,12 +16,12 @@ from service.api.long_work import LONG_BYTES
 from service.api.operations import Operation
 from service.errors import InvalidArgument
 from service.http.body import Body, JsonBounds
-from service.http.json_parts import check_characters
 from service.http.messages import parse_json, to_json
 from service.http.request import Reply, Request
 from service.http.routes import Parameters, Route
 from service.http.status import HttpError
 from service.http.stream import Stream
+from service.http.wire.json_parts import check_characters
 
 EVENTS = "text/event-stream"
 

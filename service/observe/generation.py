@@ -128,7 +128,7 @@ class WatchedSlots(Protocol):
 
     @property
     def num_taken_places(self) -> int:
-        """Those that belong to a sequence, or are promised to one."""
+        """Number of slots or blocks that belong to a sequence, or are promised to one."""
         ...
 
     @property

@@ -117,7 +117,7 @@ class RequestLog:
         self._is_on = is_on
 
     def began(self, call: Call, metadata: Iterable[object]) -> None:
-        """Nothing is known yet that the line will not say."""
+        """No-op: a call is logged when it ends."""
 
     def ended(self, call: Call) -> None:
         if self._is_on:

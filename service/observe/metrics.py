@@ -261,7 +261,7 @@ class ModelMetrics(Observer):
             self._statistics.cache_miss.add(duration_s)
 
     def step_ran(self, step: RanStep) -> None:
-        """What is not the session's is counted as output."""
+        """Count a step; time outside of the session counts as output."""
         with self._lock:
             self._statistics.executed(step.num_rows, 0.0, step.run_s, step.other_s)
 

@@ -16,7 +16,7 @@ READY_PATHS = ("/v2/health/ready", "/health")
 
 
 class Probed(Protocol):
-    """What the process knows of itself; read on any thread."""
+    """State of the process for probes; read on any thread."""
 
     @property
     def is_live(self) -> bool: ...

@@ -10,26 +10,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from service.contract.conversation import ChatTemplates
 from service.contract.manifest import TOKEN_LISTS, Manifest
 from service.errors import InvalidArgument, LoadError, ModelFailed
-from service.generation.decoder import PREFILL_SUFFIX
-from service.generation.decoder_interface import Decoder, PackedInputs, PagedDecoder
-from service.generation.encoder_decoder import SourceLimits, open_encoder_decoder
+from service.generation.choosing.params import SamplingParams
+from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.decoder import PREFILL_SUFFIX
+from service.generation.decoders.decoder_interface import Decoder, PackedInputs, PagedDecoder
+from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
+from service.generation.decoders.opening import CacheLimits
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.opening import CacheLimits
-from service.generation.params import SamplingParams
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Vocabulary
-from service.generation.step_logits import StepLogits
+from service.generation.steps.scheduler import SchedulerLimits
 from service.repository.plan import ModelPlan
 from service.runtime.session import SessionOptions, load_error
-from service.runtime.template_process import TemplateLimits
-from service.runtime.tokenizer import PromptTokenizer, check_table
 from service.serving.chat import Chat
 from service.serving.generative_model import GenerativeModel, Room
 from service.serving.model import Host
+from service.text.conversation import ChatTemplates
+from service.text.template_process import TemplateLimits
+from service.text.tokenizer import PromptTokenizer, check_table
 
 OpenDecoder = Callable[[Path, SessionOptions, CacheLimits], Decoder]
 

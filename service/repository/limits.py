@@ -14,7 +14,7 @@ from service.contract.model_config import parameter
 from service.contract.precision import MAX_DRAFT_TOKENS
 from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import LoadError
-from service.generation.scheduler import SchedulerLimits
+from service.generation.steps.scheduler import SchedulerLimits
 from service.runtime.cost import CostCurve
 from service.settings import Settings
 
@@ -48,7 +48,7 @@ def batch_limits(config: ModelConfig, settings: Settings) -> BatchLimits:
 
 
 def with_terms(limits: BatchLimits, manifest: Manifest | None) -> BatchLimits:
-    """The same bounds where a run computes a number for every token and word of the vocabulary.
+    """Bounds where a run computes a number for every token and word of the vocabulary.
 
     The longest text is let through whatever it takes.
     """
@@ -59,7 +59,7 @@ def with_terms(limits: BatchLimits, manifest: Manifest | None) -> BatchLimits:
 
 
 def with_cost(limits: BatchLimits, measured: CostCurve | None) -> BatchLimits:
-    """The same bounds where the cost of the model's runs was measured."""
+    """Bounds where the cost of the model's runs was measured."""
     if measured is None:
         return limits
     return replace(
@@ -89,7 +89,7 @@ def scheduler_limits(config: ModelConfig, settings: Settings) -> SchedulerLimits
 
 
 def queue_policies(config: ModelConfig, settings: Settings) -> QueuePolicies:
-    """Who may wait, and how long, or `LoadError`."""
+    """Policies of waiting, by level, or `LoadError`."""
     batching = config.dynamic_batching
     num_levels, default_level = batching.priority_levels, batching.default_priority_level
     if num_levels > MAX_PRIORITY_LEVELS:

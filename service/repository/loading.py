@@ -19,8 +19,8 @@ from service.contract.manifest import Manifest
 from service.contract.model_config import parse_config, parse_config_json, versions_to_serve
 from service.contract.tensors import Arrays
 from service.errors import LoadError, SharesNoRuns
-from service.generation.opening import open_decoder
-from service.generation.paged_decoder import open_paged_decoder
+from service.generation.decoders.opening import open_decoder
+from service.generation.decoders.paged_decoder import open_paged_decoder
 from service.records import Timings
 from service.repository.adapters import LoadedAdapter, holds_adapter, load_adapter
 from service.repository.generative import (
@@ -44,10 +44,8 @@ from service.repository.plan import ModelPlan, plan_of
 from service.repository.warmup import warm_up
 from service.runtime.background import release_freed_memory
 from service.runtime.cost import CostCurve
-from service.runtime.lone_session import LoneSession, polling_options
-from service.runtime.pair_tokenizer import TemplatePairTokenizer
 from service.runtime.session import OnnxSession, RunStop, Session, choose_device
-from service.runtime.tokenizer import TextTokenizer
+from service.runtime.single_client_session import LoneSession, polling_options
 from service.serving.image_model import ImageModel
 from service.serving.model import Host, ServedModel
 from service.serving.sequence_model import SequenceModel
@@ -55,6 +53,8 @@ from service.serving.tasks.task import TextTask
 from service.serving.tensor_model import TensorModel, from_graph, to_graph
 from service.serving.text_model import TextModel, text_items
 from service.settings import Settings
+from service.text.pair_tokenizer import TemplatePairTokenizer
+from service.text.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)

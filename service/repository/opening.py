@@ -120,14 +120,14 @@ def try_graph(plan: ModelPlan, session: Session) -> None:
 
 
 def lengths_runner(plan: ModelPlan, session: Session) -> Run:
-    """What runs a batch of made-up rows of given lengths."""
+    """Runner of a batch of sample rows of given lengths."""
     assert plan.manifest is not None, "texts are read by graphs with a manifest"
     assert plan.task is not None, "the same"
     return partial(_run_lengths, session, plan.manifest, plan.task)
 
 
 def padding(session: Session, manifest: Manifest) -> Callable[[Sequence[Item]], Arrays]:
-    """What makes the batch of a text model from its items."""
+    """Function that makes the batch of a text model from its items."""
     return pad_rows(manifest.pad_token_id, [spec.name for spec in session.signature.inputs])
 
 

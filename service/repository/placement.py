@@ -21,7 +21,7 @@ ChooseDevice = Callable[[str], str]  # auto, cpu or cuda becomes cpu or cuda, or
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
-    """What is known of a version's graphs before one is opened."""
+    """Facts of a version's graphs before one is opened."""
 
     has_manifest: bool = False
     is_generative: bool = False

@@ -25,7 +25,7 @@ from service.contract.session_tuning import session_tuning
 from service.contract.tensors import Signature
 from service.contract.warmup_samples import WarmupSample, warmup_samples
 from service.errors import LoadError
-from service.generation.scheduler import SchedulerLimits
+from service.generation.steps.scheduler import SchedulerLimits
 from service.repository.graph_checks import check_graph
 from service.repository.limits import batch_limits, scheduler_limits, with_terms
 from service.repository.placement import ChooseDevice, Graphs, place

@@ -69,7 +69,7 @@ class Listener(Protocol):
 
 
 def _nobody(name: str, *, is_serving: bool) -> None:
-    """Nobody listens before models are loaded."""
+    """No-op: changes before models are loaded have no listener."""
 
 
 class ModelRepository:

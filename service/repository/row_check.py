@@ -44,7 +44,7 @@ MAX_ODD_WHOLE = 1e-3  # of whole numbers that may differ by 1: they were rounded
 
 @dataclass(frozen=True, slots=True)
 class RowCheck:
-    """What trials of a graph say about its rows."""
+    """Result of a graph's trials: whether its rows are independent."""
 
     obstacle: str = ""  # why callers cannot share runs; empty if they can
     effect: float = 0.0  # of other rows on a row, where the obstacle is a shared scale only
@@ -52,7 +52,7 @@ class RowCheck:
 
 @dataclass(slots=True)
 class _Findings:
-    """What was seen until now."""
+    """Findings of the trials so far."""
 
     obstacle: str = ""
     effect: float = 0.0  # the largest, as a share of the output's largest value

@@ -48,10 +48,10 @@ def _handler(operation: Operation, send_timeout_s: float) -> Any:  # noqa: ANN40
 
 
 def _unary(operation: Operation, _: float) -> Callable[[Any, Context], Any]:
-    call = operation.call
+    call = operation.answer
     codes = ATTENDANT_CODES if operation.is_typed else INFERENCE_CODES
 
-    async def answer(request: object, context: Context) -> object:
+    async def answer(request: Any, context: Context) -> object:  # noqa: ANN401 - a message
         received_s, remaining_s = time.monotonic(), context.time_remaining()
         deadline_s = None if remaining_s is None else received_s + remaining_s
         try:

@@ -33,7 +33,7 @@ class Certificate:
 
 
 def watched_certificate(settings: Settings) -> WatchedFiles[Certificate] | None:
-    """None where no certificate is set: the port is plain. Raises `SettingError`."""
+    """The port's certificate; None where none is set: it is plain. Raises `SettingError`."""
     if not settings.tls_cert:
         return None
     names = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)

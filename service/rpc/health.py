@@ -31,7 +31,7 @@ _UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """NOT_SERVING until it is set; after `refuse`, for good."""
+    """Status of a service, NOT_SERVING until it is set; after `refuse`, permanently."""
 
     def __init__(self, services: Iterable[str] = ()) -> None:
         self._of_server = (OVERALL, READINESS, *services)

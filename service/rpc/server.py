@@ -17,8 +17,8 @@ from service.errors import LoadError
 from service.rpc.authentication import Authentication
 from service.rpc.binding import services
 from service.rpc.credentials import server_credentials, watched_certificate
-from service.rpc.door import Door
 from service.rpc.health import HealthService
+from service.rpc.interceptor import Door
 from service.rpc.ports import keep_port
 from service.rpc.reflection import add_reflection
 from service.settings import Settings, join_address

@@ -90,7 +90,7 @@ async def refuse(
 def keeping_nothing(
     method: Callable[[Any, Context], Awaitable[Any]],
 ) -> Callable[[Any, Context], Awaitable[Any]]:
-    """The same method, whose request is gone once it has failed.
+    """A method whose request is gone once it has failed.
 
     gRPC's record of a call keeps the error that aborts it, the error its traceback, that the frames
     of all these functions, and they the request, the context and so the record.

@@ -158,4 +158,4 @@ def _place_of(name: str, array: Bound) -> tuple[str, int, Any, tuple[int, ...], 
 
 
 def _send_nothing() -> None:
-    """What is written is where it is read."""
+    """No-op: written values are where they are read."""

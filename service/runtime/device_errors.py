@@ -1,4 +1,4 @@
-"""What ONNX Runtime's errors of a device mean: for the run, for the model, and for the operator.
+"""Meaning of ONNX Runtime's errors of a device: for the run, the model, and the operator.
 
 Pure: texts in, errors out. The texts are onnxruntime-gpu 1.31.1's, whose numbers and names of
 errors are the CUDA runtime's (cudaError_t); unverified on CUDA: docs/cuda.md.

@@ -136,7 +136,7 @@ class Outputs:
         self.bound = bound
 
     def read(self) -> dict[str, np.ndarray]:
-        """What the last run wrote, in the host's memory. Raises `ModelFailed`."""
+        """Outputs of the last run, in the host's memory. Raises `ModelFailed`."""
         with failing_as_run(self._device):
             data = self._block.numpy()
         start = self._block.data_ptr()

@@ -84,7 +84,7 @@ def decode_images(
 
 
 def inverted(file: bytes, limits: ImageLimits) -> bytes:
-    """The same image as PNG with light and dark exchanged, or `InvalidArgument`."""
+    """The image as PNG with light and dark exchanged, or `InvalidArgument`."""
     from PIL import ImageOps
 
     content = BytesIO()

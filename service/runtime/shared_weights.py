@@ -31,7 +31,7 @@ class SharedWeights:
 
     @classmethod
     def beside(cls, graph: Path) -> Self | None:
-        """Those of a graph; None where it has none. Raises `LoadError`."""
+        """Weights beside a graph; None where it has none. Raises `LoadError`."""
         weights, tables = (graph.with_suffix(end) for end in (WEIGHTS_SUFFIX, TABLES_SUFFIX))
         contents: dict[str, np.ndarray] = {}
         packed: mmap.mmap | None = None

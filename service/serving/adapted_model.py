@@ -12,7 +12,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from service.contract.adapter import Adapter
 from service.contract.interface import ModelInterface
 from service.errors import AttendantError, LoadError, Unavailable
-from service.generation.adapter_buffers import AdapterShape
+from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest, Sequence
 from service.generation.stream import Generation
 from service.serving.generative_model import GenerativeModel, TextEngine
@@ -51,7 +51,7 @@ class AdaptedModel(GenerativeModel):
         self.adapter: Adapter = adapter
 
     def close(self, timeout_s: float) -> None:
-        """Nothing of the base's is closed."""
+        """Close what is the adapter's own; the base stays open."""
         self.tokenizing.close()
         self._engine.close(timeout_s)
 
@@ -70,7 +70,7 @@ class AdapterEngine:
 
     @property
     def adapters(self) -> AdapterShape | None:
-        """It is none to put adapters on."""
+        """None: an adapter takes no adapters."""
         return None
 
     @property
@@ -91,13 +91,13 @@ class AdapterEngine:
         return self._engine.failure
 
     def check_room(self, priority: int = 0, deadline_s: float | None = None) -> None:
-        """As the engine's, or `Unavailable` once the adapter is unloaded."""
+        """The engine's check, or `Unavailable` once the adapter is unloaded."""
         if self._is_stopped:
             raise Unavailable("the adapter is being unloaded")
         self._engine.check_room(priority, deadline_s)
 
     def generate(self, request: GenerationRequest) -> Generation:
-        """As the engine's."""
+        """Generation of the base's engine."""
         self.check_room(request.priority, request.deadline_s)
         generation = self._engine.generate(request)
         self._generations.add(generation)
@@ -110,7 +110,7 @@ class AdapterEngine:
             generation.fail(Unavailable("the adapter is being unloaded"))
 
     def close(self, timeout_s: float) -> None:
-        """Nothing to wait for: the engine goes on."""
+        """No-op: the engine goes on."""
 
     def _live(self) -> list[Sequence]:
         return [

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from service.contract.conversation import ChatTemplates, Conversation
 from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, Overloaded
 from service.records import current_call
-from service.runtime.template_process import TemplateLimits, TemplateProcess
-from service.runtime.tokenizer import PromptTokenizer, without_panics
+from service.text.conversation import ChatTemplates, Conversation
+from service.text.template_process import TemplateLimits, TemplateProcess
+from service.text.tokenizer import PromptTokenizer, without_panics
 
 MAX_WAITING = 64  # conversations of one model that are rendered, or wait for it: 1 ms each
 

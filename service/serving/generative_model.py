@@ -12,23 +12,23 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 
 from service.contract.adapter import Adapter
-from service.contract.conversation import Conversation
 from service.contract.interface import ModelInterface
 from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, NoChatTemplate, invalid_field
-from service.generation.adapter_buffers import AdapterShape
-from service.generation.params import SamplingParams
+from service.generation.choosing.params import SamplingParams
+from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
+from service.grammars.cache import GrammarLimits, Grammars
+from service.grammars.checks import CheckedCompiler
+from service.grammars.compiler import GrammarCompiler, GrammarMatcher, GrammarVocabulary
 from service.records import EndedRequest, Timings, current_call
-from service.runtime.grammar import GrammarCompiler, GrammarMatcher, GrammarVocabulary
-from service.runtime.grammar_checks import CheckedCompiler
-from service.runtime.tokenizer import PromptTokenizer, check_num_tokens
 from service.serving.chat import Chat
-from service.serving.grammars import GrammarLimits, Grammars
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
+from service.text.conversation import Conversation
+from service.text.tokenizer import PromptTokenizer, check_num_tokens
 
 T = TypeVar("T")
 Prompt: TypeAlias = str | Sequence[int] | Conversation
@@ -249,7 +249,7 @@ class GenerativeModel(ServedModel):
         return await self.chat.encode(conversation, reading)
 
     def _namespace_of(self, params: SamplingParams) -> str:
-        """What separates prompts that share nothing: the adapter, and the tenant's salt."""
+        """Namespace of a prompt, outside of which it shares nothing: adapter and tenant's salt."""
         return f"{self.adapter.number if self.adapter else ''}\0{params.cache_salt}"
 
     def _reading(self, reading: PromptReading, params: SamplingParams) -> PromptReading:
@@ -300,7 +300,7 @@ class GenerativeModel(ServedModel):
                 f"and the model takes {self.room.max_tokens} in all"
             )
             if room < self.room.max_tokens - num_prompt_tokens:
-                reason = "the model says no more, whatever its prompt"
+                reason = f"outputs of this model have at most {room} tokens"
             raise invalid_field(name, f"is {least}, expected at most {room}: {reason}")
         if not is_open:
             return least

@@ -15,11 +15,11 @@ from service.batching.request import Item
 from service.contract.interface import ModelInterface
 from service.contract.tensors import Arrays
 from service.errors import InvalidArgument, invalid_field
-from service.generation.params import SamplingParams
+from service.generation.choosing.params import SamplingParams
 from service.records import Timings
-from service.runtime.tokenizer import TextTokenizer, check_num_tokens
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tensor_model import TensorModel
+from service.text.tokenizer import TextTokenizer, check_num_tokens
 
 SOURCE, TARGET = "source", "target"
 MAX_NAMED_SYMBOLS = 16  # in one error

@@ -16,12 +16,12 @@ from service.batching.request import Item, Request
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
 from service.records import EndedRequest, Timings
-from service.runtime.tokenizer import EncodedText, Text, TextTokenizer, TokenRows, check_rows
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tasks.table import text_task
 from service.serving.tasks.task import GraphOutput, OutputRows, Reading, TextReply
 from service.serving.tensor_model import BatchedModel
 from service.serving.workers import Tokenizing
+from service.text.tokenizer import EncodedText, Text, TextTokenizer, TokenRows, check_rows
 
 T = TypeVar("T")
 

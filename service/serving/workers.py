@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from service.errors import Overloaded
 from service.records import Call, current_call
-from service.runtime.tokenizer import without_panics
+from service.text.tokenizer import without_panics
 
 # Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
 INLINE_CHARACTERS = 1_024

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from commands.ask.health import parser as parser_of_healthcheck
+from commands.ask.client.health import parser as parser_of_healthcheck
 from commands.main import PROGRAM, UsageError, app
 from tests.test_docs import PAGES
 

@@ -12,8 +12,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from commands.help import OPTIONS, panel_of
-from commands.main import COMMANDS, app
+from commands.main import COMMANDS, HELP_PANELS, app
 from commands.variables import OLDER
+from deploy.generate import commands as documented
 from service.settings import Settings
 
 OWN_PARSER = {"healthcheck"}
@@ -52,6 +53,16 @@ def test_every_command_of_the_table_has_one_line() -> None:
         assert " ".join(command.help.split()).endswith((".", ".)")), name
 
 
+def test_each_command_stands_in_one_panel_of_the_help() -> None:
+    shown_names = re.findall(r"^│ ([a-z][\w-]*)  ", shown(""), re.MULTILINE)
+    assert shown_names == list(COMMANDS)
+
+
+def test_the_page_of_commands_has_their_helps() -> None:
+    text = documented.PATH.read_text(encoding="utf-8")
+    assert text == documented.page(text), "stale: run `python -m deploy.generate.commands`"
+
+
 @pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_every_option_has_a_help_text_that_ends_as_a_sentence(name: str) -> None:
     for parameter in ALL[name].params:
@@ -88,8 +99,8 @@ def test_every_command_and_group_has_the_short_flag_of_help(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "words", "pretrain"])
 def test_groups_show_their_commands_and_options_in_panels(name: str) -> None:
     output = shown(name)
-    titles = [line.split()[1] for line in output.splitlines() if line.startswith("╭")]
-    assert titles == ["Commands", "Options"]
+    titles = re.findall(r"^╭─ ([\w ]+?) ─", output, re.MULTILINE)
+    assert titles == [*(["Commands"] if name else HELP_PANELS), "Options"]
     assert max(map(len, output.splitlines())) <= 80
     names = (each.removeprefix(name).split()[0] for each in ALL if each.startswith(name))
     assert {f"│ {each} " in output for each in names} == {True}

@@ -1,8 +1,8 @@
 """Record what a server answers: `python -m tests.corpus --write`, after a change that is meant.
 
-Without `--write` it shows what would change. The requests are made anew from docs/openapi.json, so
-that new fields and paths come in. Every request is asked of several servers, each in a process of
-its own: an answer that differs between them cannot be kept, and is named.
+Without `--write` it shows what would change. The requests are made anew from the description of the
+port, so that new fields and paths come in. Every request is asked of several servers, each in a
+process of its own: an answer that differs between them cannot be kept, and is named.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Bodies for every POST path of the HTTP port: right ones by hand, and wrong ones of each field.
 
-The fields and their types are of the server's own description, docs/openapi.json. Pure.
+The fields and their types are of the server's own description, docs/reference/openapi.json. Pure.
 """
 
 import base64

@@ -15,7 +15,7 @@ from tests.corpus.bodies import Description
 from tests.corpus.messages import messages
 
 FILE = Path(__file__).parent / "answers.jsonl"
-OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
+OPENAPI = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
 Exchange = tuple[str, str, dict[str, Any]]  # path, request, answer
 
 

@@ -24,8 +24,8 @@ import yaml
 from attendant.v1 import generation_pb2, text_pb2
 from tritonclient import grpc as triton
 
-from commands.ask.access import Access
-from commands.ask.client import Client
+from commands.ask.client.access import Access
+from commands.ask.client.client import Client
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
 from tests.e2e.calls import text_inputs

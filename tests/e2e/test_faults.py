@@ -18,7 +18,6 @@ from onnx import TensorProto, helper
 from tritonclient import grpc as triton
 
 from loadtests.load.graphs import write_sums
-from loadtests.measure.restarts import MODEL, Outcome, run_round
 from tests.e2e.calls import LIMIT_S, code_of, slow_inputs, tensor_inputs
 from tests.e2e.conftest import ROOT
 from tests.e2e.graphs import (
@@ -30,6 +29,7 @@ from tests.e2e.graphs import (
     tensor,
     write_graph,
 )
+from tests.e2e.restarts import MODEL, Outcome, run_round
 from tests.e2e.server import ServerProcess, eventually, within
 
 RUNNING, WAITING = "attendant_requests_running", "attendant_requests_waiting"

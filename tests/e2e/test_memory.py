@@ -16,10 +16,10 @@ from tritonclient.grpc import service_pb2_grpc
 
 from loadtests.load.graphs import write_identity
 from loadtests.measure.neighbours import IDENTITY, beside
-from loadtests.measure.soak import Memory
 from tests.e2e.calls import LIMIT_S
 from tests.e2e.graphs import model_of, slow_identity, tensor, write_graph, write_slow_text
 from tests.e2e.server import ServerProcess, eventually
+from tests.e2e.soak import Memory
 
 MESSAGE_BYTES = 40 * 10**6
 ROUNDS = 5

@@ -19,7 +19,7 @@ from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.checkpoints.peft import read_peft
 from models.errors import CheckpointError
 from service.contract.adapter import ADAPTER_FILENAME, from_bytes
-from service.generation.params import SamplingParams
+from service.generation.choosing.params import SamplingParams
 from service.observe.observers import Observers
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from service.contract.manifest import Manifest
-from service.generation.decoder import INPUTS, POSITIONS
-from service.generation.encoder_decoder import EncoderDecoder, SourceLimits
+from service.generation.decoders.decoder import INPUTS, POSITIONS
+from service.generation.decoders.encoder_decoder import EncoderDecoder, SourceLimits
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.sessions import END_ID, generator_manifest, write_byte_tokenizer

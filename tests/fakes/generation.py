@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from service.contract.queue_policies import QueuePolicy
-from service.generation.decoder_interface import Decoder, PagedDecoder
+from service.generation.cache.kv_cache import KVCache
+from service.generation.cache.prefix_store import PrefixStore
+from service.generation.choosing.params import SamplingParams
+from service.generation.choosing.sampler_state import SamplerState
+from service.generation.choosing.sampling import TokenLogprobs
+from service.generation.decoders.decoder_interface import Decoder, PagedDecoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.kv_cache import KVCache
-from service.generation.params import SamplingParams
-from service.generation.prefix_store import PrefixStore
-from service.generation.prompt_scores import score_prompt
-from service.generation.sampler_state import SamplerState
-from service.generation.sampling import TokenLogprobs
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest, Sequence
-from service.generation.slot_scheduler import SlotPlan, SlotScheduler
-from service.generation.speculation import Draft, Speculator, draft_of, is_forced
+from service.generation.steps.prompt_scores import score_prompt
+from service.generation.steps.scheduler import SchedulerLimits
+from service.generation.steps.slot_scheduler import SlotPlan, SlotScheduler
+from service.generation.steps.speculation import Draft, Speculator, draft_of, is_forced
 from service.generation.stream import Generation
 from service.generation.text_stream import TextStream
 from service.records import FinishReason, Observer, RanStep, Sample

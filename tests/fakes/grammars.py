@@ -11,9 +11,9 @@ from zlib import crc32
 import jsonschema
 import numpy as np
 
-from service.contract.grammar import Grammar
 from service.generation.sequence import Vocabulary
-from service.runtime.grammar import GrammarCompiler, GrammarVocabulary
+from service.grammars.compiler import GrammarCompiler, GrammarVocabulary
+from service.grammars.form import Grammar
 from tests.fakes.sessions import FakeDecoder
 
 # Tokens of several bytes, so that forced text has several spellings: a byte each, and these.

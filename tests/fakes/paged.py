@@ -6,7 +6,7 @@ import numpy as np
 
 from export.checks.paged_attention import PagedAttention, flat, slots_of_row
 from service.errors import ModelFailed
-from service.generation.decoder_interface import PackedInputs
+from service.generation.decoders.decoder_interface import PackedInputs
 
 
 @dataclass

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from service.generation.params import SamplingParams
-from service.generation.sampler_state import SamplerState
-from service.generation.sampling import Sampled, sample
+from service.generation.choosing.params import SamplingParams
+from service.generation.choosing.sampler_state import SamplerState
+from service.generation.choosing.sampling import Sampled, sample
 
 EOS = 0
 NO_PROMPT = np.empty(0, np.int64)

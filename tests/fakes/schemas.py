@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 from hypothesis import strategies as some
 
-from service.contract.grammar import Grammar
+from service.grammars.form import Grammar
 from tests.fakes.grammars import TREE, Case
 
 NAMES = some.sampled_from(["a", "ab", "name", "größe", 'q"', "x y", ""])

@@ -27,9 +27,9 @@ from service.contract.manifest import Manifest
 from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError, ModelFailed
-from service.generation.adapter_buffers import AdapterBuffers, AdapterShape
-from service.generation.opening import CacheLimits
-from service.generation.prefix_store import PIECE_TOKENS
+from service.generation.cache.prefix_store import PIECE_TOKENS
+from service.generation.decoders.adapter_buffers import AdapterBuffers, AdapterShape
+from service.generation.decoders.opening import CacheLimits
 from service.generation.sequence import Vocabulary
 from service.records import Observer, RanBatch, Timings
 from service.repository.row_trials import TrialStop

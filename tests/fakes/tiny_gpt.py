@@ -17,13 +17,13 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from export.graphs.cached_decoder import DecoderNetwork, trace_decoder
-from export.precision.blocks import quantize_blocks
-from export.precision.rows import quantize_rows
+from export.precision.blockwise import quantize_blocks
+from export.precision.per_token import quantize_rows
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.gpt import GPT, GPTConfig
 from service.contract.manifest import Precision
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from tests.fakes.tiny import randomise
 
 MAX_TOKENS = 96

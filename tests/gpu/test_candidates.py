@@ -3,7 +3,7 @@
 import numpy as np
 
 from loadtests.gpu.sameness import problem_of
-from service.generation.step_logits import Candidates, StepLogits
+from service.generation.choosing.step_logits import Candidates, StepLogits
 
 ROWS = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
 IDS = np.argsort(ROWS, axis=1)[:, :-9:-1]

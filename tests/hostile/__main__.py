@@ -1,6 +1,6 @@
 """The command: every long field of every path, and the worst of waiting and of memory.
 
-python -m tests.hostile --models model_repository
+python -m tests.hostile --models model_repository [--door grpc]
 """
 
 import random
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from tests.e2e.server import ATTENDANT, ServerProcess
 from tests.hostile.measure import Outcome, Target, write_repository
+from tests.hostile.messages import PREFIX
 
 IDLE_S = 5.0
 NUM_SHOWN = 10
@@ -28,6 +29,7 @@ def main(
     ),
     sizes: Annotated[str, typer.Option(help="Bytes of bodies, with commas.")] = SIZES,
     seconds: Annotated[float, typer.Option(help="When to stop; in an order of chance.")] = 1e9,
+    door: Annotated[str, typer.Option(help="http, or grpc: the typed API's fields.")] = "http",
     only: Annotated[str, typer.Option(help="A part of paths or fields.")] = "",
     command: Annotated[str, typer.Option(help="Of the server.")] = f"{ATTENDANT} serve",
     out: Annotated[Path | None, typer.Option(help="A file for a line of every body.")] = None,
@@ -43,7 +45,7 @@ def main(
             (path, hole, int(size))
             for path, hole in target.description().bodies()
             for size in sizes.split(",")
-            if only in f"{path} {hole.field}"
+            if only in f"{path} {hole.field}" and (door == "http" or path.startswith(PREFIX))
         ]
         random.Random(0).shuffle(cases)  # noqa: S311 - the same each time
         stack.enter_context(target.loop.watching())
@@ -53,7 +55,10 @@ def main(
         for path, hole, size in cases:
             if time.monotonic() > end_s:
                 break
-            outcomes.append(target.send(path, hole, size))
+            outcome = (target.send if door == "http" else target.send_message)(path, hole, size)
+            if outcome is None:
+                continue
+            outcomes.append(outcome)
             if out is not None:
                 with out.open("a") as file:
                     file.write(_line(outcomes[-1]) + "\n")

@@ -9,9 +9,10 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from http.client import HTTPConnection
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 from tests.e2e.server import ServerProcess
 from tests.fakes.chats import TOOLS
 from tests.hostile.bodies import Description, Hole
+from tests.hostile.messages import Caller, message_of
 
 LOOP_PATH = "/v2"
 CALL_PATH, CALL = "/models/spam/classify", json.dumps({"input": "free prize"}).encode()
@@ -37,11 +39,11 @@ class Outcome:
     path: str
     hole: Hole
     num_bytes: int
-    status: int  # 0: none in time
-    answer: str
-    took_s: float
-    waited_s: float  # longest, of the call that the event loop answers
-    grown_bytes: int
+    status: int = 0  # HTTP's, 0: none in time; or the number of gRPC's, 0: OK
+    answer: str = ""
+    took_s: float = 0.0
+    waited_s: float = 0.0  # longest, of the call that the event loop answers
+    grown_bytes: int = 0
 
     @property
     def ratio(self) -> float:
@@ -109,6 +111,7 @@ class Target:
 
     def __init__(self, server: ServerProcess) -> None:
         self.address = server.http_address
+        self._caller = Caller(server.address)
         self._proc = Path(f"/proc/{server.process.pid}")
         self.loop = Watcher(self.address, "GET", LOOP_PATH)
         self.call = Watcher(self.address, "POST", CALL_PATH, CALL)
@@ -120,20 +123,40 @@ class Target:
         return Description(json.load(connection.getresponse()))
 
     def send(self, path: str, hole: Hole, num_bytes: int) -> Outcome:
-        """Send one body while the watchers ask."""
+        """Send one body over HTTP while the watchers ask."""
         body = hole.body(num_bytes)
+        post = partial(_post, self.address, path, body)
+        return self._watched(Outcome(path, hole, len(body)), post)
+
+    def send_message(self, path: str, hole: Hole, num_bytes: int) -> Outcome | None:
+        """Send a body of `/api` as a message over gRPC; None where it is no message."""
+        found = message_of(path, json.loads(hole.body(num_bytes)))
+        if found is None:
+            return None
+        method, message = found
+        post = partial(self._caller.post, method, message)
+        return self._watched(Outcome(method, hole, len(message)), post)
+
+    def _watched(self, outcome: Outcome, post: Callable[[], tuple[int, str]]) -> Outcome:
         (self._proc / "clear_refs").write_text("5")  # the peak becomes what there is now
         before = self._memory("VmRSS")
         first = self.loop.num_calls
         started_s = time.monotonic()
-        status, answer = _post(self.address, path, body)
+        status, answer = post()
         took_s = time.monotonic() - started_s
         count = self.loop.num_calls
         while self.loop.num_calls < count + 2:  # one that began after it
             time.sleep(PAUSE_S)
         waited_s = max(self.loop.latencies_s(first))
         grown = max(0, self._memory("VmHWM") - before)
-        return Outcome(path, hole, len(body), status, answer, took_s, waited_s, grown)
+        return replace(
+            outcome,
+            status=status,
+            answer=answer,
+            took_s=took_s,
+            waited_s=waited_s,
+            grown_bytes=grown,
+        )
 
     def _memory(self, name: str) -> int:
         """Bytes, by the kernel's name of them."""

@@ -1,6 +1,5 @@
 """The comparison with peers, without any: a fake worker that runs under our own interpreter."""
 
-import json
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -14,17 +13,15 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import loadtests.compare.__main__ as compare
-import loadtests.compare.model_contest as model_contest
-from loadtests.compare import environments, panels, report
-from loadtests.compare.__main__ import CONTESTS
+import loadtests.compare.panel as panel_module
+from loadtests.compare import charts, environments, report
 from loadtests.compare.agreement import logits_agree, tokens_agree
-from loadtests.compare.comparison import Result, Side, admitted, compare_all
+from loadtests.compare.comparison import Result, Side, compare_all, verified
 from loadtests.compare.connection import Worker, WorkerError
-from loadtests.compare.engine_contest import ENGINE_CONTEST
 from loadtests.compare.environments import Environment, NotAvailable, Own
-from loadtests.compare.model_contest import Choice, compare_models, fill
 from loadtests.compare.models import BERT, Reference, reference_path
-from loadtests.compare.peer import Peer
+from loadtests.compare.panel import PANELS, Choice, compare_models, fill
+from loadtests.compare.peers import Program
 from loadtests.compare.traffic import CLASSIFY, GENERATE, prompts, real_rows
 from loadtests.compare.worker import Answer, Setup, Work, padded
 from loadtests.load.lengths import mixed_sizes
@@ -41,10 +38,10 @@ REFERENCE = Reference(
 WORK = Work([[5, 6], [9, 1, 1]], 2)
 
 
-def fake(**options: object) -> Peer:
+def fake(**options: object) -> Program:
     task = GENERATE if options.pop("generates", False) else CLASSIFY
     precision = str(options.pop("precision", "float32"))
-    return Peer("fake", Own("own"), "fake", task, precision, "bert", options)
+    return Program("fake", Own("own"), "fake", task, precision, "bert", options)
 
 
 @pytest.fixture
@@ -61,11 +58,11 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(comparison, "BUILD", tmp_path)
 
 
-def compared(peer: Peer, work: Work = WORK) -> Result:
+def compared(peer: Program, work: Work = WORK) -> Result:
     result = Result("kind", "what", peer.task, peer.name, peer.precision)
     ours = Side("ours", lambda _: Answer(1.0, []))
     with ExitStack() as stack:
-        sides, faults = admitted(stack, [peer], REFERENCE, 1)
+        sides, faults = verified(stack, [peer], REFERENCE, 1)
         result.fault = faults.get(peer.name, "")
         if sides:
             compare_all([ours, *sides], {peer.name: result}, work, 3)
@@ -92,7 +89,7 @@ def test_a_peer_that_agrees_takes_turns_and_its_ratio_is_over_each_round() -> No
         (fake(ends=True), "ended, or took longer"),
     ],
 )
-def test_a_peer_that_disagrees_or_fails_is_refused_with_its_reason(peer: Peer, why: str) -> None:
+def test_a_peer_that_disagrees_or_fails_is_refused_with_its_reason(peer: Program, why: str) -> None:
     result = compared(peer)
     assert why in result.fault
     assert not result.theirs_s
@@ -167,25 +164,25 @@ def test_too_few_tokens_are_a_fault_however_they_are_rounded() -> None:
     assert "tokens per row" in tokens_agree(REFERENCE.tokens, [[4, 4], [7, 7, 7]], "int8").fault
 
 
-@pytest.mark.parametrize("name", CONTESTS)
+@pytest.mark.parametrize("name", PANELS)
 def test_declarations_are_unique_and_their_workers_are_files(name: str) -> None:
-    contest = CONTESTS[name].contest
-    for model in contest.titles:
-        peers = [*contest.ours(model, (), {}), *contest.peers(model)]
+    panel = PANELS[name]
+    for model in panel.titles:
+        peers = [*panel.ours(model, (), {}), *panel.peers(model)]
         assert len({peer.name for peer in peers}) == len(peers)
-        tasks = {kind.task for kind in contest.traffic[model]}
+        tasks = {kind.task for kind in panel.traffic[model]}
         for peer in peers:
             module = ROOT / "loadtests" / "compare" / f"{peer.worker.replace('.', '/')}.py"
             assert module.exists(), peer.name
             assert {peer.task} == tasks
 
 
-@pytest.mark.parametrize("name", CONTESTS)
+@pytest.mark.parametrize("name", PANELS)
 @pytest.mark.parametrize("is_quick", [True, False])
 def test_every_kind_of_traffic_can_be_made_and_fits_the_models(name: str, is_quick: bool) -> None:
-    contest = CONTESTS[name].contest
-    for model in contest.titles:
-        chosen = contest.work(model, Choice(is_quick=is_quick))
+    panel = PANELS[name]
+    for model in panel.titles:
+        chosen = panel.work(model, Choice(is_quick=is_quick))
         assert chosen
         for kind, work in chosen:
             assert work.amount > 0
@@ -193,15 +190,15 @@ def test_every_kind_of_traffic_can_be_made_and_fits_the_models(name: str, is_qui
             assert len(work.num_tokens) == (len(work.rows) if kind.task == GENERATE else 0)
 
 
-def named(*names: str) -> list[Peer]:
+def named(*names: str) -> list[Program]:
     return [replace(fake(), name=name) for name in names]
 
 
 def test_peers_are_chosen_by_the_beginning_of_their_names() -> None:
-    contest = replace(ENGINE_CONTEST, peers=lambda _: named("OpenVINO a", "openvino b", "other"))
-    chosen = contest.invited(BERT, Choice(peers=["openvino"]))
+    panel = replace(PANELS["engines"], peers=lambda _: named("OpenVINO a", "openvino b", "other"))
+    chosen = panel.selected(BERT, Choice(peers=["openvino"]))
     assert [peer.name for peer in chosen] == ["OpenVINO a", "openvino b"]
-    assert contest.invited(BERT, Choice(is_quick=True)) == []
+    assert panel.selected(BERT, Choice(is_quick=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -215,9 +212,9 @@ def test_peers_are_chosen_by_the_beginning_of_their_names() -> None:
 def test_what_is_chosen_and_not_there_is_refused_before_anything_is_installed(
     models: list[str], choice: Choice, why: str, tmp_path: Path
 ) -> None:
-    contest = replace(ENGINE_CONTEST, peers=lambda _: named("vllm a"))
+    panel = replace(PANELS["engines"], peers=lambda _: named("vllm a"))
     with pytest.raises(typer.BadParameter, match=why):
-        compare_models(contest, models, choice, {}, tmp_path)
+        compare_models(panel, models, choice, {}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -333,11 +330,11 @@ def test_what_a_script_builds_has_the_version_that_pip_downloads(
 def test_a_peer_that_does_not_install_has_its_row_in_the_table_and_ends_no_run(
     broken: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_contest, "MODELS", tmp_path)
+    monkeypatch.setattr(panel_module, "MODELS", tmp_path)
     reference_path(tmp_path, BERT).touch()
     peers = [replace(fake(), environment=broken)]
-    contest = replace(ENGINE_CONTEST, peers=lambda _: peers, ours=lambda *_: [])
-    compare_models(contest, [BERT], Choice(kinds=["fixed"]), {}, tmp_path / "results")
+    panel = replace(PANELS["engines"], peers=lambda _: peers, ours=lambda *_: [])
+    compare_models(panel, [BERT], Choice(kinds=["fixed"]), {}, tmp_path / "results")
     (result,) = report.kept(tmp_path / "results")
     assert (result.traffic, result.peer) == ("fixed", "fake")
     assert "no compiler" in result.fault
@@ -359,23 +356,22 @@ def test_results_are_kept_and_shown_again_with_those_that_lost_and_those_refused
     text = console.export_text()
     assert "0.38 (0.25 to 0.50)" in text
     assert "disagrees" in text
-    report.write_json(results, tmp_path / "all.json")
-    assert json.loads((tmp_path / "all.json").read_text())[0]["ratios"]["attendant fp32"]
+    (file,) = report.published(results)
+    assert (file.name, file.page) == ("compare-engines", "Encoders beside other engines")
+    over = [each for each in file.figures if each.column == "attendant fp32 over it"]
+    assert [(each.row, each.median) for each in over] == [("fast peer", 0.38)]
+    assert list(file.rounds) == ["fixed: attendant fp32", "fixed: fast peer"]
     report.draw(results, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 1_000
-    (panel,) = panels.read(tmp_path / "picture.json")
-    assert [(bar.program, bar.is_ours) for bar in panel.bars] == [
+    (chart,) = report.charts_of(results)
+    assert [(bar.program, bar.is_ours) for bar in chart.bars] == [
         ("attendant fp32", True),
         ("fast peer", False),
     ]
-    assert panel.unit == "rows/s"
+    assert chart.unit == "rows/s"
 
 
 def test_overview_is_drawn_from_figures_kept_with_the_project(tmp_path: Path) -> None:
-    known = panels.read(ROOT / panels.FIGURES)
-    panels.write(known, tmp_path / "engines.json")
-    assert (tmp_path / "engines.json").read_text() == (ROOT / panels.FIGURES).read_text()
-    compare.overview(tmp_path / "engines.json", tmp_path / "overview.png")
+    compare.overview(tmp_path / "overview.png")
     assert (tmp_path / "overview.png").stat().st_size > 10_000
-    for path in (panels.FIGURES, panels.OVERVIEW):
-        assert path.name in {each.name for each in (ROOT / "docs/pictures").iterdir()}
+    assert (ROOT / charts.OVERVIEW).exists()

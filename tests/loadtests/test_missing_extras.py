@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Hidden())
     [
         ("loadtests.compare", "matplotlib", "cpu,loadtest"),
         ("loadtests.gpu", "torch", "cpu,loadtest,train"),
-        ("loadtests.measure.similarities", "torch", "cpu,loadtest,train"),
+        ("loadtests.measure", "onnx", "cpu,loadtest"),
         ("demos.pretraining", "torch", "cpu,loadtest,train"),
     ],
 )

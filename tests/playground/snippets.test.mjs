@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { curl, inGrpc, inJavaScript, inPython } from "../../playground/api/snippets.js";
 
 const BASE = "http://localhost:8000";
-const { paths } = JSON.parse(readFileSync(new URL("../../docs/openapi.json", import.meta.url)));
+const { paths } = JSON.parse(readFileSync(new URL("../../docs/reference/openapi.json", import.meta.url)));
 
 test("every method of the typed API has the name that gRPC has for it", () => {
   const operations = Object.entries(paths).filter(([path]) => /^\/api\/[A-Z]/.test(path)).map(([path, { post }]) => [path.slice(1), post["x-operation"]]);

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.generation.params import SamplingParams
-from service.generation.sampler_state import SamplerState
-from service.generation.sampling import log_total, sample
+from service.generation.choosing.params import SamplingParams
+from service.generation.choosing.sampler_state import SamplerState
+from service.generation.choosing.sampling import log_total, sample
 from tests.fakes.sampling import random_logits
 
 NODE = shutil.which("node")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.contract.grammar import Grammar
 from service.errors import InvalidArgument
+from service.grammars.form import Grammar
 from tests.fakes.grammars import piece_compiler
 
 pytest.importorskip("llguidance")

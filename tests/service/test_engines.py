@@ -28,7 +28,7 @@ from service.errors import (
 )
 from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.scheduler import SchedulerLimits
+from service.generation.steps.scheduler import SchedulerLimits
 from service.records import FinishReason
 from tests.fakes import generation
 from tests.fakes.generation import VOCABULARY, sleep_past, until, within_patience

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from commands.ask.bulk.sources import checked_text
+from commands.ask.bulk.documents import checked_text
 from commands.ask.lines import EMPTY, MAX_LINE_BYTES, Line, take_first
 from service.errors import SettingError
 

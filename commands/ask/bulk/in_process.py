@@ -9,7 +9,7 @@ from typing import Any, Self
 from attendant.v1 import text_pb2
 from google.protobuf.message import Message
 
-from commands.ask.refusal import CallError
+from commands.ask.client.refusal import CallError
 from service.api.admission import Admission, Stay, current_stay
 from service.api.calls import Calls, details
 from service.api.operations import Operation, server_operations

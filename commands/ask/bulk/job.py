@@ -30,7 +30,7 @@ Ask = Callable[[Sequence[str]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a job is made of; `window_lines` and `work` decide what is in its output."""
+    """Parts of a job; `window_lines` and `work` decide what is in its output."""
 
     source: Source
     output: Path
@@ -41,7 +41,7 @@ class Job:
     patience_s: float
 
     def identity(self) -> dict[str, Any]:
-        """What a state file tells jobs apart by."""
+        """Values by which a state file tells jobs apart."""
         return {
             **self.source.identity(),
             **self.model,
@@ -135,7 +135,7 @@ def answered_windows(
 def _told(
     answers: "InFlight[Any]",
 ) -> Iterator[list[Answered[Any] | Refused]]:
-    """The same, or the error of a request of which the model failed on every text."""
+    """Answers of windows; the error of a request of which the model failed on every text."""
     for parts in answers:
         failed = [part for part in parts if isinstance(part, Refused) and part.error is not None]
         errors = [part.error for part in failed if part.error is not None]

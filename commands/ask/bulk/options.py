@@ -14,7 +14,7 @@ from commands.ask.bulk.job import Job, run_job, summary
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.state import Reached
 from commands.ask.bulk.work import Asking, check_form, served_model, work_of
-from commands.ask.client import Client
+from commands.ask.client.client import Client
 from commands.ask.options import Server
 from commands.errors import FAILURE, INTERRUPTED, errors
 from service.errors import SettingError

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from commands.ask.bulk.documents import DOCUMENTS, checked_ranking, checked_text
 from commands.ask.bulk.forms import reason_of
 from commands.ask.bulk.rows import Rows
-from commands.ask.bulk.sources import DOCUMENTS, checked_ranking, checked_text
 from commands.ask.bulk.windows import Window
 from commands.ask.lines import EMPTY, Line, take_first
 from service.errors import SettingError

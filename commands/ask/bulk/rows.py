@@ -1,4 +1,4 @@
-"""What one text's result is in a file: a row of an array, a JSON object, or columns of a table.
+"""One text's result in a file: a row of an array, a JSON object, or columns of a table.
 
 A row that has no result is NaN in an array, where its type has that, and else zero; null in a
 table; and absent from JSON. Knows nothing of files or servers.

@@ -11,13 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from commands.ask.lines import EMPTY, StreamedTexts, TextOf, Texts
+from commands.ask.bulk.documents import DOCUMENTS, QUERY, checked_ranking, checked_text
+from commands.ask.lines import StreamedTexts, TextOf, Texts
 from service.errors import SettingError
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
-# The fields of a line that is ranked by itself.
-QUERY, DOCUMENTS = "query", "documents"
-MAX_DOCUMENTS = 1_024  # of one line: half of what one request takes by default (--max-texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Source:
             raise SettingError(f"--input '{self.path}' cannot be read: {error.strerror}") from error
 
     def identity(self) -> dict[str, object]:
-        """What tells the file from another one, wherever it is."""
+        """Values that tell the file from another one, wherever it is."""
         with self.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         fields = {} if self.format == ".txt" else {"input_field": self._field}
@@ -102,43 +100,10 @@ def _text_in(name: str) -> TextOf:
     return find
 
 
-def checked_text(value: object, name: str, noun: str) -> tuple[str, str]:
-    """A text, and the reason why it cannot be sent."""
-    if value is None:
-        return "", f"has no {noun} '{name}'"
-    if not isinstance(value, str):
-        return "", f"has a {noun} '{name}' of {type(value).__name__}, expected a text"
-    if not value.strip():
-        return "", EMPTY
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return "", f"has a {noun} '{name}' that is no Unicode"
-    return value, ""
-
-
 def ranked_of(content: str) -> tuple[str, str]:
     """A line with a query and documents, as it is, or the reason why it cannot be sent."""
     fields, fault = _object(content)
     return ("", fault) if fault else checked_ranking(fields.get(QUERY), fields.get(DOCUMENTS))
-
-
-def checked_ranking(query: object, documents: object) -> tuple[str, str]:
-    """JSON of a query and its documents, and the reason why they cannot be sent."""
-    if not isinstance(query, str):
-        return "", f"has no text '{QUERY}'"
-    are_texts = isinstance(documents, list) and all(isinstance(each, str) for each in documents)
-    if not are_texts or not documents:
-        return "", f"has no list of texts '{DOCUMENTS}'"
-    assert isinstance(documents, list), "it was checked"
-    if len(documents) > MAX_DOCUMENTS:
-        return "", f"has {len(documents)} documents, expected at most {MAX_DOCUMENTS}"
-    text = json.dumps([query, documents], ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "", "has a text that is no Unicode"
-    return text, ""
 
 
 def _object(content: str) -> tuple[dict[str, object], str]:

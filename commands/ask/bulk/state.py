@@ -31,7 +31,7 @@ class Reached:
     num_empty: int = 0
 
     def after(self, window: Window, output_bytes: int, errors_bytes: int) -> "Reached":
-        """The same behind one more window, which took these bytes."""
+        """Progress behind one more window, which took these bytes."""
         num_empty = sum(refusal.reason == EMPTY for refusal in window.refused)
         return replace(
             self,

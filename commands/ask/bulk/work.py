@@ -1,4 +1,4 @@
-"""What a job asks for each text: a request without its texts, and what the results are.
+"""Work of a job for each text: a request without its texts, and what the results are.
 
 Plain values, so that it can be sent to other processes.
 """

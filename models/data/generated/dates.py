@@ -113,7 +113,7 @@ def date_pairs(
 
 
 def _merged(pattern: str, alike: tuple[bool, ...]) -> str:
-    """The same for patterns that write a date alike, which those of MERGED may."""
+    """One pattern for those that write a date alike, which those of MERGED may."""
     for is_alike, (one, other) in zip(alike, MERGED, strict=True):
         pattern = pattern.replace(one, other) if is_alike else pattern
     return pattern

@@ -1,4 +1,4 @@
-"""What the pipelines have in common: the model, inputs of one text or of several, refusals."""
+"""Common fields of the pipelines: the model, inputs of one text or of several, refusals."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -8,12 +8,12 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from service.contract.manifest import Manifest
-from service.http.json_faults import of_record
 from service.http.numbers import decode_number
-from service.http.openai.fields import check_count, named_texts, texts_of
-from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
+from service.http.shared.fields import check_count, named_texts, texts_of
+from service.http.shared.peer_fields import unsupported
 from service.http.status import HttpError, invalid
+from service.http.wire.json_faults import of_record
 
 T = TypeVar("T")
 LONGEST_SPACE = 2**10  # before most values

@@ -7,12 +7,12 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.http.huggingface.fields import Inputs, Pipeline, Target, Values
 from service.http.huggingface.sampling import GenerationParameters
-from service.http.openai.fields import together
-from service.http.openai.logprobs import LOWEST
 from service.http.request import Reply, Request
+from service.http.shared.fields import together
+from service.http.shared.logprobs import LOWEST
+from service.http.shared.token_parts import TokenParts
 from service.http.status import invalid
 from service.http.stream import Stream
-from service.http.token_parts import TokenParts
 
 Scored: TypeAlias = tuple[Values, list[Values]]  # a token, and the likeliest at its place
 GENERATE = "/attendant.v1.GenerationService/Generate"
@@ -90,7 +90,7 @@ async def _answer(
 
 
 def _best(answer: pb.GenerateResponse, parameters: GenerationParameters) -> list[pb.GeneratedText]:
-    """Of more outputs than requested, those whose tokens are the likeliest on average."""
+    """The likeliest outputs, by the mean of their tokens, where there are more than requested."""
 
     def mean_logprob(result: pb.GeneratedText) -> float:
         return sum(token.logprob for token in result.logprobs) / max(1, len(result.logprobs))

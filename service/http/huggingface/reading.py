@@ -1,8 +1,22 @@
 """Masks, entities and answers. Offsets are of Unicode code points, as in the typed API."""
 
-import msgspec
-from attendant.v1 import reading_pb2 as pb
+from typing import cast
 
+import msgspec
+
+from service.calls.answers import single
+from service.calls.reading import (
+    Aggregation,
+    Answer,
+    Answers,
+    ClassifyTokens,
+    Entities,
+    Entity,
+    Fill,
+    FilledMask,
+    FilledTexts,
+    FillMask,
+)
 from service.http.huggingface.fields import Inputs, Target, Values, refuse
 from service.http.numbers import Count, Whole
 from service.http.request import Reply, Request
@@ -17,9 +31,7 @@ UNREADABLE = {
     "max_seq_len": OWN_WINDOWS,
     "max_question_len": "a question is never cut",
 }
-AGGREGATIONS = {
-    name.removeprefix("AGGREGATION_").lower(): name for name in pb.Aggregation.keys()[1:]
-}
+AGGREGATIONS: tuple[Aggregation, ...] = "none", "simple", "first", "average", "max"
 _SPACES = ("\u0120", "\u2581")  # how vocabularies spell the space before a word
 _CONTINUES = "##"  # how they spell that there is none
 
@@ -83,14 +95,14 @@ async def fill_masks(request: Request, target: Target) -> Reply:
     asked = await request.json(MaskRequest)
     parameters = asked.parameters or MaskParameters()
     inputs = await Inputs.of(request, asked.inputs)
-    message = pb.FillMaskRequest(
+    call = FillMask(
         model=target.name,
         texts=inputs.texts,
         top_k=0 if parameters.targets else parameters.top_k or 0,
         candidates=parameters.targets or (),
     )
     with inputs.named():
-        answer = await request.ask(FILL_MASK, message)
+        answer: FilledTexts = await request.ask(FILL_MASK, call)
     filled = []
     for text, result in zip(inputs.texts, answer.results, strict=True):
         masks = [
@@ -101,7 +113,7 @@ async def fill_masks(request: Request, target: Target) -> Reply:
     return Reply.json(inputs.shaped(filled))
 
 
-def _fill(text: str, mask: pb.FilledMask, fill: pb.Fill) -> Values:
+def _fill(text: str, mask: FilledMask, fill: Fill) -> Values:
     before, word = text[: mask.start], fill.token
     if word.startswith(_SPACES):
         word = " " + word[1:]
@@ -110,7 +122,7 @@ def _fill(text: str, mask: pb.FilledMask, fill: pb.Fill) -> Values:
     else:
         sequence = before + (word.lstrip() if not before or before[-1].isspace() else word)
     return {
-        "score": fill.score,
+        "score": single(fill.score),
         "token": fill.token_id,
         "token_str": word,
         "sequence": sequence + text[mask.end :],
@@ -129,15 +141,15 @@ async def classify_tokens(request: Request, target: Target) -> Reply:
     )
     strategy = parameters.aggregation_strategy
     if strategy is not None and strategy not in AGGREGATIONS:
-        expected = ", ".join(AGGREGATIONS)
+        expected = ", ".join(map(str, AGGREGATIONS))
         raise invalid(f"aggregation_strategy is '{strategy}', expected one of {expected}")
     ignored = parameters.ignore_labels or ()
-    message = pb.ClassifyTokensRequest(
-        model=target.name, texts=inputs.texts, aggregation=AGGREGATIONS.get(strategy or "")
+    call = ClassifyTokens(
+        model=target.name, texts=inputs.texts, aggregation=cast("Aggregation", strategy or "")
     )
     name = "entity" if strategy == "none" else "entity_group"
     with inputs.named():
-        answer = await request.ask(CLASSIFY_TOKENS, message)
+        answer: Entities = await request.ask(CLASSIFY_TOKENS, call)
     entities = [
         [_entity(entity, name) for entity in result.entities if entity.label not in ignored]
         for result in answer.results
@@ -145,10 +157,10 @@ async def classify_tokens(request: Request, target: Target) -> Reply:
     return Reply.json(inputs.shaped(entities))
 
 
-def _entity(entity: pb.Entity, name: str) -> Values:
+def _entity(entity: Entity, name: str) -> Values:
     return {
         name: entity.label,
-        "score": entity.score,
+        "score": single(entity.score),
         "word": entity.text,
         "start": entity.start,
         "end": entity.end,
@@ -160,7 +172,7 @@ async def answer_question(request: Request, target: Target) -> Reply:
     asked = await request.json(QuestionRequest)
     parameters = asked.parameters or AnswerParameters()
     refuse(parameters, UNREADABLE)
-    message = pb.AnswerRequest(
+    call = Answer(
         model=target.name,
         question=asked.inputs.question,
         context=asked.inputs.context,
@@ -168,9 +180,9 @@ async def answer_question(request: Request, target: Target) -> Reply:
         max_answer_tokens=parameters.max_answer_len or 0,
         must_answer=not parameters.handle_impossible_answer,
     )
-    answer = await request.ask(ANSWER, message)
+    answer: Answers = await request.ask(ANSWER, call)
     answers = [
-        {"answer": each.text, "score": each.score, "start": each.start, "end": each.end}
+        {"answer": each.text, "score": single(each.score), "start": each.start, "end": each.end}
         for each in answer.answers
-    ] or [{"answer": "", "score": answer.no_answer_score, "start": 0, "end": 0}]
+    ] or [{"answer": "", "score": single(answer.no_answer_score), "start": 0, "end": 0}]
     return Reply.json(answers if (parameters.top_k or 1) > 1 else answers[0])

@@ -10,22 +10,22 @@ from typing import Any
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.contract.grammar import KINDS, Grammar
+from service.grammars.form import KINDS, Grammar
 from service.http.huggingface.fields import refuse
-from service.http.json_faults import of_record
 from service.http.numbers import Count, Whole, decode_number
-from service.http.openai.fields import sampling_params_of
-from service.http.openai.output_form import message_fields
+from service.http.shared.fields import sampling_params_of
+from service.http.shared.output_form import message_fields
 from service.http.status import invalid
+from service.http.wire.json_faults import of_record
 
 REFUSED = {
-    "adapter_id": "the model has no adapters",
+    "adapter_id": "adapters are models here, and are named as such",
     "typical_p": "top_p and min_p choose among likely tokens",
     "watermark": "outputs are not marked",
     "src_lang": "the model reads one language",
     "tgt_lang": "the model writes one language",
 }
-MAX_TOP_TOKENS = 20  # the typed API's
+MAX_TOP_TOKENS = 20  # as OpenAI's of chats; the typed API has 50
 GRAMMARS = {"json": "json_schema", "regex": "regex"}  # those of the text generation server
 _SAMPLING = ("temperature", "top_k", "top_p")
 _ALIKE = (

@@ -4,11 +4,23 @@ import base64
 import binascii
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
-from attendant.v1 import features_pb2, text_pb2, vision_pb2
 
+from service.calls.answers import LabelScore
+from service.calls.features import ExtractFeatures, Features
+from service.calls.images import ClassifyImage, ImageClassifications
+from service.calls.texts import (
+    Classifications,
+    Classify,
+    Embed,
+    Embeddings,
+    PairScores,
+    ScoreFunction,
+    ScorePairs,
+    Similarities,
+    Similarity,
+)
 from service.contract.manifest import Manifest
 from service.http.huggingface.fields import (
     LONGEST_SPACE,
@@ -21,10 +33,10 @@ from service.http.huggingface.fields import (
     refuse,
 )
 from service.http.numbers import Count, Whole
-from service.http.openai.embedding_fields import named_kinds, num_values_in, width_in
-from service.http.openai.fields import named_texts
-from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
+from service.http.shared.embedding_fields import named_kinds, width_in
+from service.http.shared.fields import named_texts
+from service.http.shared.peer_fields import unsupported
 from service.http.status import invalid
 
 CLASSIFY = "/attendant.v1.TextService/Classify"
@@ -34,10 +46,10 @@ EXTRACT = "/attendant.v1.FeatureService/ExtractFeatures"
 SIMILARITY = "/attendant.v1.FeatureService/Similarity"
 CLASSIFY_IMAGE = "/attendant.v1.VisionService/ClassifyImage"
 # By their names here; of images the softmax alone is there.
-FUNCTIONS: dict[str, Any] = {
-    "softmax": text_pb2.SCORE_FUNCTION_SOFTMAX,
-    "sigmoid": text_pb2.SCORE_FUNCTION_SIGMOID,
-    "none": text_pb2.SCORE_FUNCTION_IDENTITY,
+FUNCTIONS: dict[str, ScoreFunction] = {
+    "softmax": "softmax",
+    "sigmoid": "sigmoid",
+    "none": "identity",
 }
 WAY_OUT = "set truncate to true"  # of a text that is too long
 OF_IMAGES = {"function_to_apply": "scores are probabilities of a softmax over the labels"}
@@ -103,19 +115,21 @@ class SimilarityRequest(msgspec.Struct):
 async def classify_texts(request: Request, target: Target) -> Reply:
     asked = await request.json(LabelRequest)
     parameters = _checked(asked.parameters)
-    message = text_pb2.ClassifyRequest(
-        model=target.name, all_scores=True, score_function=_function(parameters)
-    )
+    score_function, seconds = _function(parameters), []
     if begins(asked.inputs, b"{"):
         pair = inputs_as(asked.inputs, TextPair)
-        message.texts.append(pair.text)
-        message.text_pairs.append(pair.text_pair)
-        inputs = Inputs([pair.text], is_one=True)
+        inputs, seconds = Inputs([pair.text], is_one=True), [pair.text_pair]
     else:
         inputs = await Inputs.of(request, asked.inputs)
-        message.texts.extend(inputs.texts)
+    call = Classify(
+        model=target.name,
+        texts=inputs.texts,
+        text_pairs=seconds,
+        all_scores=True,
+        score_function=score_function,
+    )
     with inputs.named():
-        answer = await request.ask(CLASSIFY, message)
+        answer: Classifications = await request.ask(CLASSIFY, call)
     # A list of one for one text, too: as its clients read it.
     return Reply.json([_labels(each.labels, parameters) for each in answer.results])
 
@@ -129,8 +143,8 @@ async def classify_image(request: Request, target: Target) -> Reply:
         asked = await request.json(LabelRequest)
         parameters, image = _checked(asked.parameters), _image_of(asked.inputs)
         refuse(parameters, OF_IMAGES, harmless=("softmax",))
-    message = vision_pb2.ClassifyImageRequest(model=target.name, images=[image], all_scores=True)
-    answer = await request.ask(CLASSIFY_IMAGE, message)
+    call = ClassifyImage(model=target.name, images=[image], all_scores=True)
+    answer: ImageClassifications = await request.ask(CLASSIFY_IMAGE, call)
     return Reply.json(_labels(answer.results[0].labels, parameters))
 
 
@@ -140,11 +154,11 @@ def _checked(parameters: LabelParameters | None) -> LabelParameters:
     return parameters
 
 
-def _function(parameters: LabelParameters) -> Any:  # noqa: ANN401 - a number of the enumeration
-    """What makes scores of logits; the model's own where nothing is said. Raises `HttpError`."""
+def _function(parameters: LabelParameters) -> ScoreFunction:
+    """Score function of a request; the model's own where none is named. Raises `HttpError`."""
     name = parameters.function_to_apply
     if name is None:
-        return text_pb2.SCORE_FUNCTION_UNSPECIFIED
+        return ""
     if name not in FUNCTIONS:
         expected = ", ".join(FUNCTIONS)
         field = "function_to_apply"
@@ -152,7 +166,7 @@ def _function(parameters: LabelParameters) -> Any:  # noqa: ANN401 - a number of
     return FUNCTIONS[name]
 
 
-def _labels(ranked: Iterable[text_pb2.LabelScore], parameters: LabelParameters) -> list[Values]:
+def _labels(ranked: Iterable[LabelScore], parameters: LabelParameters) -> list[Values]:
     best = list(ranked)[: parameters.top_k]
     return [{"label": each.label, "score": each.score} for each in best]
 
@@ -173,34 +187,31 @@ async def extract_features(request: Request, target: Target) -> Reply:
     refuse(asked, FIXED_INPUT, harmless=("right", "Right"))
     inputs, truncate = await Inputs.of(request, asked.inputs), bool(asked.truncate)
     if target.manifest.task != "features":
-        message = text_pb2.EmbedRequest(
+        call = Embed(
             model=target.name,
             texts=inputs.texts,
             truncate=truncate,
-            prompt_name=asked.prompt_name,
+            prompt_name=asked.prompt_name or "",
             dimensions=width_in(asked.dimensions),
-            kinds=[text_pb2.EMBEDDING_KIND_DENSE],
+            kinds=("dense",),
         )
         with named_kinds(), inputs.named(WAY_OUT):
-            answer = await request.ask(EMBED, message)
+            embedded: Embeddings = await request.ask(EMBED, call)
         return await request.answer(
-            lambda: inputs.shaped([_vector(each.values, asked) for each in answer.results]),
-            num_values_in(answer),
+            lambda: inputs.shaped([_vector(each.numbers, asked) for each in embedded.results]),
+            embedded.num_values,
         )
     refuse(asked, OF_EMBEDDERS)
-    extraction = features_pb2.ExtractFeaturesRequest(
-        model=target.name,
-        texts=inputs.texts,
-        truncate=truncate,
-        pooling=features_pb2.POOLING_NONE,
+    extraction = ExtractFeatures(
+        model=target.name, texts=inputs.texts, truncate=truncate, pooling="none"
     )
     with inputs.named(WAY_OUT):
-        answer = await request.ask(EXTRACT, extraction)
+        answer: Features = await request.ask(EXTRACT, extraction)
     return await request.answer(
         lambda: inputs.shaped(
-            [[_vector(each.values, asked) for each in text.vectors] for text in answer.results]
+            [[_vector(each.numbers, asked) for each in text.vectors] for text in answer.results]
         ),
-        answer.ByteSize() // 4,
+        answer.num_values,
     )
 
 
@@ -221,12 +232,12 @@ def check_normalize(manifest: Manifest | None) -> None:
 
 
 def name_of_compared(index: int) -> str:
-    """What a body calls one of the texts that are compared."""
+    """Name in the body of one of the texts that are compared."""
     return f"sentences[{index - 1}]" if index else "source_sentence"
 
 
 async def extract_or_compare(request: Request, target: Target) -> Reply:
-    """What an embedder's own address answers: its clients send both kinds of request there."""
+    """Answer of an embedder's own address, to which clients send both kinds of request."""
     asked = await request.json(LabelRequest)
     pipeline = compare_texts if begins(asked.inputs, b"{") else extract_features
     return await pipeline(request, target)
@@ -237,20 +248,20 @@ async def compare_texts(request: Request, target: Target) -> Reply:
     asked = (await request.json(SimilarityRequest)).inputs
     check_texts(request, asked.sentences, "sentences")
     if target.manifest.task == "pair-scoring":
-        pairs = text_pb2.ScorePairsRequest(
+        pairs = ScorePairs(
             model=target.name,
             texts=[asked.source_sentence] * len(asked.sentences),
             text_pairs=asked.sentences,
         )
         with named_texts("sentences[{}] with its source_sentence".format, None):
-            scored = await request.ask(SCORE_PAIRS, pairs)
+            scored: PairScores = await request.ask(SCORE_PAIRS, pairs)
         return Reply.json([result.score for result in scored.results])
-    message = features_pb2.SimilarityRequest(
+    call = Similarity(
         model=target.name,
         texts=[asked.source_sentence],
         others=asked.sentences,
-        measure=features_pb2.SIMILARITY_MEASURE_COSINE,
+        measure="cosine",
     )
     with named_texts(name_of_compared, None):
-        answer = await request.ask(SIMILARITY, message)
-    return Reply.json(list(answer.rows[0].values))
+        answer: Similarities = await request.ask(SIMILARITY, call)
+    return Reply.json(answer.rows[0].numbers)

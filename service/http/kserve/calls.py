@@ -14,7 +14,6 @@ from service.api.long_message import LongInferRequest, LongInferResponse
 from service.api.wire import PACKED_BYTES
 from service.contract.interface import ModelInterface
 from service.errors import InvalidArgument
-from service.http.compression import WORTH_BYTES, best_encoding, compressed, is_long
 from service.http.kserve.generate import parse_generate, write_generated
 from service.http.kserve.raw_request import raw_infer
 from service.http.kserve.request import HEADER_LENGTH, InferCall, header_length_of, parse_infer
@@ -22,6 +21,7 @@ from service.http.kserve.response import JSON, Response, num_data_bytes, write_i
 from service.http.request import Reply, Request
 from service.http.status import HttpError
 from service.http.stream import Stream
+from service.http.wire.compression import WORTH_BYTES, best_encoding, compressed, is_long
 from service.repository.repository import ModelRepository
 from service.settings import Settings
 
@@ -154,7 +154,7 @@ async def _reply(
 
 
 def _sliced(buffers: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same bytes in pieces: a transport copies what a client has not taken yet of one."""
+    """Bytes in pieces: a transport copies what a client has not taken yet of one."""
     for buffer in buffers:
         if len(buffer) <= PIECE_BYTES:
             yield buffer

@@ -14,9 +14,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.api.model_control import FILE_PREFIX
 from service.errors import InvalidArgument
-from service.http.compression import Buffer
 from service.http.kserve.request import decode_json
-from service.http.plain import plain
+from service.http.wire.compression import Buffer
+from service.http.wire.plain import plain
 
 # Of a body with settings.
 MAX_PARTS, MAX_DEPTH = 2_048, 16

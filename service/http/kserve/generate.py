@@ -15,7 +15,6 @@ from service.api.long_message import Content, LongInferRequest
 from service.contract.interface import ModelInterface
 from service.contract.tensors import BYTES, TensorSpec
 from service.errors import InvalidArgument
-from service.http.compression import Buffer
 from service.http.kserve.json_data import read_data, write_data
 from service.http.kserve.request import (
     check_count,
@@ -25,6 +24,7 @@ from service.http.kserve.request import (
     set_parameter,
 )
 from service.http.kserve.response import Response, described, parameters_of
+from service.http.wire.compression import Buffer
 
 _NESTED = "parameters"
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])

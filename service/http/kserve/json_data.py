@@ -15,7 +15,7 @@ import numpy as np
 
 from service.contract.tensors import BF16, BYTES, DATATYPES, Datatype, strings_from_raw
 from service.errors import InvalidArgument
-from service.http.json_faults import of_record
+from service.http.wire.json_faults import of_record
 
 MAX_DEPTH = 100  # Triton's
 PIECE_BYTES = 2**17  # of JSON that one call parses, in about half a millisecond
@@ -117,7 +117,7 @@ def _length(row: msgspec.Raw) -> int:
 
 
 def _cut_at_commas(text: bytes) -> Iterator[bytes]:
-    """The same values as shorter lists; of numbers, which have no comma inside."""
+    """The values as shorter lists; of numbers, which have no comma inside."""
     start, end = text.index(b"[") + 1, text.rindex(b"]")
     while (comma := text.find(b",", start + PIECE_BYTES, end)) >= 0:
         yield b"[" + text[start:comma] + b"]"

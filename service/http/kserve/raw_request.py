@@ -11,8 +11,8 @@ from service.api.long_message import Content, LongInferRequest
 from service.api.tensors import in_request
 from service.contract.interface import ModelInterface
 from service.contract.tensors import BYTES
-from service.http.compression import Buffer
 from service.http.kserve.request import Delivery, InferCall, aligned
+from service.http.wire.compression import Buffer
 
 
 def raw_infer(

@@ -22,10 +22,10 @@ from service.api.long_message import Content, LongInferRequest
 from service.api.regions import REGION, Tensor
 from service.contract.tensors import BYTES, DATATYPES
 from service.errors import InvalidArgument
-from service.http.compression import Buffer
-from service.http.json_faults import of_record
-from service.http.json_parts import counted
 from service.http.kserve.json_data import read_data
+from service.http.wire.compression import Buffer
+from service.http.wire.json_faults import of_record
+from service.http.wire.json_parts import counted
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_SIZE = "binary_data_size"
@@ -259,7 +259,7 @@ def _size(value: object) -> int:
 
 
 def aligned(view: memoryview, datatype_name: str) -> memoryview:
-    """The same bytes, copied where they do not begin at a multiple of their items' size.
+    """The bytes, copied where they do not begin at a multiple of their items' size.
 
     By NumPy, which lets other threads run meanwhile.
     """

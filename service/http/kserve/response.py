@@ -69,7 +69,7 @@ def num_data_bytes(response: Response, delivery: Delivery) -> int:
 
 
 def described(response: Response) -> dict[str, Any]:
-    """What an answer says beside its outputs: the id only where the request had one."""
+    """Fields of an answer beside its outputs: the id only where the request had one."""
     values: dict[str, Any] = {"id": response.id} if response.id else {}
     values |= {"model_name": response.model_name, "model_version": response.model_version}
     parameters = parameters_of(response) if response.parameters else {}

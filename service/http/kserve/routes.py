@@ -11,13 +11,13 @@ from tritonclient.grpc import service_pb2 as pb
 from service.api.infer_stream import PATH as STREAM_INFER
 from service.errors import InvalidArgument, Unimplemented
 from service.http.body import Body
-from service.http.json_parts import check_json
 from service.http.kserve import control
 from service.http.kserve.calls import LONG_JSON_BYTES, MODEL_INFER, PREFIX, TensorCalls
 from service.http.kserve.metadata import MODEL, VERSION
 from service.http.kserve.request import InferBody
 from service.http.request import Reply, Request
 from service.http.routes import Handler, Route
+from service.http.wire.json_parts import check_json
 from service.repository.repository import ModelRepository
 from service.settings import Settings
 

@@ -8,9 +8,9 @@ import msgspec
 from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import LoadError, NotFound
-from service.http.openai.models import newest_models
 from service.http.request import TEXT, Reply, Request
 from service.http.routes import Route
+from service.http.shared.models import newest_models
 from service.http.status import invalid
 from service.settings import Settings
 
@@ -34,7 +34,7 @@ class UnloadAdapter(msgspec.Struct, kw_only=True):
 
 
 def adapter_routes(settings: Settings) -> tuple[Route, ...]:
-    """None unless the settings offer them."""
+    """Routes that load and unload adapters; none unless the settings offer them."""
     if not settings.lora_endpoints:
         return ()
     return (

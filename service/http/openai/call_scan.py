@@ -31,7 +31,7 @@ _WORDS = ("true", "false", "null")
 
 
 class _Next(Enum):
-    """What may stand at a place."""
+    """Kind of sign that may stand at a place."""
 
     VALUE = auto()
     FIRST = auto()  # a value, or the end of an empty array
@@ -72,7 +72,7 @@ class CallScan:
 
     @property
     def open_arguments(self) -> str:
-        """What was written of the arguments where the text ends early."""
+        """The written part of the arguments where the text ends early."""
         if (written := self._values.get(self._arguments_key)) is not None:
             return _object_text(written) or ""
         start = self._starts.get(self._arguments_key)
@@ -84,7 +84,7 @@ class CallScan:
 
     @property
     def open_name(self) -> str:
-        """What was written of the name where the text ends early, whole if no other begins so."""
+        """The written part of the name where the text ends early, whole if no other begins so."""
         if self.name is not None:
             return self.name
         start = self._starts.get(NAME)
@@ -95,7 +95,7 @@ class CallScan:
 
     @property
     def _arguments_key(self) -> str:
-        """Of two names of arguments the one that says something."""
+        """Name of the arguments that has a value, where both names are there."""
         given = [key for key in ARGUMENTS if key in self._starts]
         return next((key for key in given if self._values.get(key) != "null"), ARGUMENTS[0])
 

@@ -12,17 +12,17 @@ import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.errors import InvalidArgument
-from service.http.openai.answers import CONTINUES, Values, counts_of, end_of, usage_of
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.completions import GENERATE, GENERATE_UNARY
-from service.http.openai.logprobs import OutputTokens, in_chat
-from service.http.openai.models import BASES, find_model, name_of
-from service.http.openai.output_form import unenforced
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.openai.tool_grammars import at_function
-from service.http.peer_fields import unsupported
 from service.http.request import Reply, Request
 from service.http.routes import Route
+from service.http.shared.answers import CONTINUES, Values, counts_of, end_of, usage_of
+from service.http.shared.logprobs import OutputTokens, in_chat
+from service.http.shared.models import BASES, find_model, name_of
+from service.http.shared.output_form import unenforced
+from service.http.shared.peer_fields import unsupported
 from service.http.stream import Stream
 
 ASSISTANT = "assistant"
@@ -229,5 +229,5 @@ def _delta(index: int, delta: Values, logprobs: Values | None = None) -> Values:
 
 
 def _prompt_ids(chunk: pb.GenerateChunk) -> Values:
-    """What an answer's first event tells of the prompt, as in vLLM."""
+    """The prompt's tokens in an answer's first event, as in vLLM."""
     return {"prompt_token_ids": list(chunk.prompt_token_ids)}

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.contract.grammar import Grammar
+from service.grammars.form import Grammar
 from service.http.numbers import Whole
 from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
 from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
-from service.http.peer_fields import Refusals, unsupported
-from service.http.peer_tables import REFUSALS
+from service.http.shared.peer_fields import Refusals, unsupported
+from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")

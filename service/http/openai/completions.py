@@ -16,16 +16,16 @@ from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
 from service.http.numbers import Whole
-from service.http.openai.answers import Values, counts_of, end_of, usage_of
-from service.http.openai.fields import Prompt, prompts_of, together
-from service.http.openai.logprobs import TokenTexts, by_id
-from service.http.openai.models import BASES, find_model, name_of
-from service.http.openai.output_form import unenforced
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
-from service.http.peer_fields import Refusals, unsupported
-from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
+from service.http.shared.answers import Values, counts_of, end_of, usage_of
+from service.http.shared.fields import Prompt, prompts_of, together
+from service.http.shared.logprobs import TokenTexts, by_id
+from service.http.shared.models import BASES, find_model, name_of
+from service.http.shared.output_form import unenforced
+from service.http.shared.peer_fields import Refusals, unsupported
+from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 from service.http.stream import Stream
 
@@ -156,14 +156,14 @@ class Plan:
         return request
 
     def best(self, results: Iterable[pb.GeneratedText]) -> list[pb.GeneratedText]:
-        """Of more results than requested, those whose tokens are the likeliest on average."""
+        """Likeliest results, by the mean of their tokens, where there are more than requested."""
         found = list(results)
         if len(found) <= self.num_samples:
             return found
         return sorted(found, key=_mean_logprob, reverse=True)[: self.num_samples]
 
     def writer(self, echoed: str) -> TokenTexts | None:
-        """What writes the log probabilities of one choice, if they are requested."""
+        """Writer of the log probabilities of one choice, if they are requested."""
         if self.asked.logprobs is None:
             return None
         as_ids = bool(self.asked.return_tokens_as_token_ids)

@@ -3,27 +3,26 @@
 from typing import Any, ClassVar
 
 import msgspec
-from attendant.v1 import text_pb2
-from attendant.v1.generation_pb2 import TokenIds
+from msgspec.structs import replace
 
+from service.calls.texts import Embed, Embeddings
 from service.errors import InvalidArgument
 from service.http.numbers import Whole
-from service.http.openai.embedding_fields import (
+from service.http.request import Reply, Request
+from service.http.routes import Route
+from service.http.shared.embedding_fields import (
     BASE64,
     FLOAT,
     encoding_of,
     named_kinds,
-    num_values_in,
     prompt_for,
     width_in,
     written,
 )
-from service.http.openai.fields import TRUNCATION, is_cut, named_texts, prompts_of
-from service.http.openai.models import BASES, find_model, name_of
-from service.http.peer_fields import Refusals, unsupported
-from service.http.peer_tables import REFUSALS
-from service.http.request import Reply, Request
-from service.http.routes import Route
+from service.http.shared.fields import TRUNCATION, is_cut, named_texts, prompts_of
+from service.http.shared.models import BASES, find_model, name_of
+from service.http.shared.peer_fields import Refusals, unsupported
+from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
 EMBED = "/attendant.v1.TextService/Embed"
@@ -118,23 +117,23 @@ async def embed(request: Request) -> Reply:
     name = await name_of(request, asked.model)
     kind = asked.value_of("embedding_type") or FLOAT
     is_unit = asked.has_unit_vectors(kind)
-    message = text_pb2.EmbedRequest(
+    call = Embed(
         model=name,
         truncate=asked.is_cut(await _length(request, name, asked)),
         prompt_name=await _prompt_name(request, name, asked),
         dimensions=width_in(asked.value_of("dimensions"), asked.name_of("dimensions")),
-        encodings=[encoding_of(kind, asked.name_of("embedding_type"))],
-        kinds=[text_pb2.EMBEDDING_KIND_DENSE],
+        encodings=(encoding_of(kind, asked.name_of("embedding_type")),),
+        kinds=("dense",),
     )
     most = request.front.settings.max_texts
-    await request.work(lambda: _add_inputs(message, asked.input, most))
+    inputs = await request.work(lambda: _inputs(asked.input, most))
     request.field_names = {
         "encodings": asked.name_of("embedding_type"),
         "dimensions": asked.name_of("dimensions"),
     }
     try:
         with named_kinds(), named_texts("input[{}]".format):
-            answer = await request.ask(EMBED, message)
+            answer: Embeddings = await request.ask(EMBED, replace(call, **inputs))
     except InvalidArgument as error:
         if error.field is None or not error.field.startswith("token_ids"):
             raise
@@ -151,16 +150,17 @@ async def embed(request: Request) -> Reply:
         usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
         return {"object": "list", "data": data, "model": answer.model, "usage": usage}
 
-    return await request.answer(made, num_values_in(answer))
+    return await request.answer(made, answer.num_values)
 
 
-def _add_inputs(message: text_pb2.EmbedRequest, raw: msgspec.Raw, most: int) -> None:
-    """Add the texts, or token ids, that a field has. Raises `HttpError`."""
+def _inputs(raw: msgspec.Raw, most: int) -> dict[str, Any]:
+    """The texts, or the token ids, that a field has. Raises `HttpError`."""
     inputs = prompts_of(raw, "input", most)
-    message.texts.extend(each for each in inputs if isinstance(each, str))
-    message.token_ids.extend(TokenIds(ids=each) for each in inputs if not isinstance(each, str))
-    if message.texts and message.token_ids:
+    texts = [each for each in inputs if isinstance(each, str)]
+    token_ids = [each for each in inputs if not isinstance(each, str)]
+    if texts and token_ids:
         raise invalid("input has texts and token ids, expected one of them", "input")
+    return {"texts": texts, "token_ids": token_ids}
 
 
 async def _length(request: Request, model: str, asked: EmbeddingRequest) -> int | None:

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.contract.grammar import KINDS as GRAMMAR_KINDS
+from service.grammars.form import KINDS as GRAMMAR_KINDS
 from service.http.numbers import Whole
-from service.http.openai.fields import MAX_ID, sampling_params_of
-from service.http.openai.output_form import FormFields, message_fields
+from service.http.shared.fields import MAX_ID, sampling_params_of
+from service.http.shared.output_form import FormFields, message_fields
 from service.http.status import invalid
 
 MAX_PRIORITY = 2**32 - 1  # of its field in the typed API
@@ -32,7 +32,7 @@ NO_INFILLING = "the model continues texts, and fills no gap before a suffix"
 
 
 class StreamOptions(msgspec.Struct):
-    """What a stream says beside text."""
+    """Options of a stream: what it has beside text."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None

@@ -9,12 +9,12 @@ from attendant.v1 import text_pb2
 
 from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
 from service.http.openai.completions import DETOKENIZE, TOKENIZE
-from service.http.openai.fields import MAX_ID
-from service.http.openai.models import find_model, name_of
-from service.http.peer_fields import Refusals, unsupported
-from service.http.peer_tables import REFUSALS
 from service.http.request import Reply, Request
 from service.http.routes import Route
+from service.http.shared.fields import MAX_ID
+from service.http.shared.models import find_model, name_of
+from service.http.shared.peer_fields import Refusals, unsupported
+from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
 BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
@@ -129,7 +129,7 @@ async def detokenize(request: Request) -> Reply:
 
 
 async def show_tokenizer(request: Request) -> Reply:
-    """What lm-eval reads of a tokenizer: above all the token that ends a text."""
+    """Facts of a tokenizer that lm-eval reads: above all the token that ends a text."""
     named = parse_qs(request.query).get("model", [None])[0]
     model = await find_model(request, await name_of(request, named))
     end = None

@@ -74,7 +74,7 @@ class CallReader:
         self.num_calls = 0
 
     def read(self, text: str) -> list[Piece]:
-        """What is certain after this text."""
+        """Pieces that are certain after this text."""
         pieces: list[Piece] = []
         for start in range(0, max(1, len(text)), SLICE):  # what is held is copied at each part
             self._held += text[start : start + SLICE]
@@ -83,7 +83,7 @@ class CallReader:
         return pieces
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """What was held back, as there is no more to come.
+        """Pieces that were held back, as there is no more to come.
 
         Of an output that was cut, what began as a call is one that `is_cut`.
         """

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.grammar import Grammar
 from service.errors import InvalidArgument
+from service.grammars.form import Grammar
 from service.http.openai.tool_calls import MARKERS
 from service.http.status import invalid
 
@@ -22,7 +22,7 @@ _TEXT = r"TEXT: /[ \t\n]*(([^ \t\n{\[]|\[[^ \t\n{\[])(.|\n)*)?\[?/"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What stands around calls, between two of them, and around the parts of each."""
+    """Signs around calls, between two of them, and around the parts of each."""
 
     arguments: str  # the name of the field
     before: str = ""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.calls import reading as calls
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import invalid_field
-from service.runtime.tokenizer import EncodedText, Text, WindowTokenizer
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -29,6 +29,7 @@ from service.serving.tasks.task import (
     column,
     decode,
 )
+from service.text.tokenizer import EncodedText, Text, WindowTokenizer
 
 MAX_ANSWER_TOKENS = 30  # where a request does not say, as in SQuAD's baselines
 NUM_BEST = 20  # spans of each window that probabilities are among, and answers at most
@@ -114,41 +115,36 @@ def _answers(reply: TextReply, max_answer_tokens: int, count: int) -> list[Answe
     return [answers_of(of_text, max_answer_tokens, count) for of_text in windows.values()]
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    longest, count = fields["max_answer_tokens"], fields["top_k"]
+def _ask(call: calls.Answer, model: TextTaskModel) -> Ask:
+    longest, count = call.max_answer_tokens, call.top_k
     max_tokens = model.manifest.max_tokens
     if longest > max_tokens:
         raise invalid_field("max_answer_tokens", f"is {longest}, the model takes {max_tokens}")
     if count > NUM_BEST:
         raise invalid_field("top_k", f"is {count}, expected at most {NUM_BEST}")
-    context, must_answer = fields["context"], fields["must_answer"]
+    context, must_answer = call.context, call.must_answer
 
     def answer(reply: TextReply) -> Fields:
         (answers,) = _answers(reply, longest or MAX_ANSWER_TOKENS, count or 1)
         spans = answers.spans if must_answer or answers.is_answered else []
         return {
             "answers": [
-                {
-                    "text": context[span.start : span.end],
-                    "start": span.start,
-                    "end": span.end,
-                    "score": span.score,
-                }
+                calls.SpanAnswer(context[span.start : span.end], span.start, span.end, span.score)
                 for span in spans
             ],
             "no_answer_score": answers.no_answer_score,
             "num_windows": len(reply.rows),
-            "windows": list(map(_window_fields, reply.rows)),
+            "windows": list(map(_window, reply.rows)),
         }
 
-    return Ask([(fields["question"], context)], answer)
+    return Ask([(call.question, context)], answer)
 
 
-def _window_fields(row: EncodedText) -> Fields:
+def _window(row: EncodedText) -> calls.ContextWindow:
     assert row.encoding is not None, "the task's rows are of tokens"
     pairs = zip(row.encoding.sequence_ids, row.encoding.offsets, strict=True)
     places = [offsets for part, offsets in pairs if part == 1]
-    return {"start": places[0][0], "end": places[-1][1]} if places else {}
+    return calls.ContextWindow(places[0][0], places[-1][1]) if places else calls.ContextWindow()
 
 
 def _questions_of(inputs: Arrays) -> Sequence[Text]:
@@ -191,4 +187,4 @@ QUESTION_ANSWERING = TextTask(
     texts_of=_questions_of,
     tensors=lambda _model, _parameters: _tensors,
 )
-METHODS = (Method("Answer", QUESTION_ANSWERING, _ask, counted=()),)
+METHODS = (Method("Answer", QUESTION_ANSWERING, calls.Answer, _ask, calls.Answers),)

@@ -5,15 +5,16 @@ length at export. A model with a target gives the target's attention to the sour
 """
 # ruff: noqa: N803 - suffixes are array layouts: L layers, H heads, T queries, S keys
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from service.calls.answers import AttentionMatrix
+from service.calls.features import Attend, Attention
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import SourceAndTargetTokenizer, Text
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -31,6 +32,7 @@ from service.serving.tasks.task import (
     decode,
     tokens_of,
 )
+from service.text.tokenizer import SourceAndTargetTokenizer, Text
 
 MAX_LISTED = 1_024  # of layers or heads that a parameter names
 
@@ -55,7 +57,7 @@ class Matrices:
         return self.chosen(attentions_LHTS)
 
     def chosen(self, attentions_LHTS: np.ndarray) -> np.ndarray:
-        """The same without a bound."""
+        """The chosen layers and heads of all attentions, however many values they are."""
         matrices: np.ndarray = attentions_LHTS[np.ix_(self.layers, self.heads)]
         return matrices
 
@@ -93,9 +95,9 @@ def _text_of(model: TextTaskModel, text: str, target: str) -> Text:
     return (text, target) if target else text
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    matrices = chosen_matrices(model.manifest, fields["layers"], fields["heads"])
-    text = _text_of(model, fields["text"], fields["target"])
+def _ask(call: Attend, model: TextTaskModel) -> Ask:
+    matrices = chosen_matrices(model.manifest, call.layers, call.heads)
+    text = _text_of(model, call.text, call.target)
 
     def answer(reply: TextReply) -> Fields:
         (keys,) = reply.rows
@@ -105,20 +107,20 @@ def _ask(fields: Fields, model: TextTaskModel) -> Ask:
             "num_tokens": keys.num_tokens + num_written,
             "queries": tokens_of(queries),
             "keys": tokens_of(keys),
-            "matrices": matrix_fields(matrices, reply.values[0]),
+            "matrices": matrices_of(matrices, reply.values[0]),
         }
 
     return Ask([text], answer)
 
 
-def matrix_fields(chosen: Matrices, attentions_LHTS: np.ndarray) -> Iterator[Fields]:
+def matrices_of(chosen: Matrices, attentions_LHTS: np.ndarray) -> list[AttentionMatrix]:
     """The chosen matrices of one input, by layer and head."""
     matrices = chosen.of(attentions_LHTS)
-    return (
-        {"layer": layer, "head": head, "weights": weights.ravel().tolist()}
+    return [
+        AttentionMatrix(layer, head, weights.ravel())
         for layer, of_heads in zip(chosen.layers, matrices, strict=True)
         for head, weights in zip(chosen.heads, of_heads, strict=True)
-    )
+    ]
 
 
 def _tensors(
@@ -173,4 +175,4 @@ ATTENTION = TextTask(
     texts_of=_texts_of,
     tensors=_tensors,
 )
-METHODS = (Method("Attend", ATTENTION, _ask, counted=()),)
+METHODS = (Method("Attend", ATTENTION, Attend, _ask, Attention),)

@@ -11,9 +11,11 @@ from itertools import repeat
 
 import numpy as np
 
+from service.calls import texts as records
+from service.calls.answers import Row
+from service.calls.texts import Embed
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, TextTokenizer
 from service.serving.tasks.task import (
     MAX_VALUES,
     Choice,
@@ -23,6 +25,7 @@ from service.serving.tasks.task import (
     TextReply,
     TextTaskModel,
 )
+from service.text.tokenizer import EncodedText, TextTokenizer
 
 DENSE, SPARSE, TOKEN_VECTORS = KINDS = "dense", "sparse", "token_vectors"
 OUTPUTS = (
@@ -74,10 +77,10 @@ class KindsAsked:
     has_pieces: bool = False
 
     @classmethod
-    def of(cls, fields: Fields, manifest: Manifest) -> "KindsAsked":
+    def of(cls, call: Embed, manifest: Manifest) -> "KindsAsked":
         """Raises `InvalidArgument` for kinds that the model does not have."""
-        known, top_k, has_pieces = kinds_of(manifest), fields["top_k"], fields["with_pieces"]
-        kinds = tuple(dict.fromkeys(_kind(each) or known[0] for each in fields["kinds"]))
+        known, top_k, has_pieces = kinds_of(manifest), call.top_k, call.with_pieces
+        kinds = tuple(dict.fromkeys(_kind(each) or known[0] for each in call.kinds))
         for kind in kinds:
             if kind not in known:
                 raise invalid_field(
@@ -99,7 +102,7 @@ class KindsAsked:
                 raise invalid_field(name, "is for dense, which kinds lacks")
 
     def reading(self, manifest: Manifest) -> Reading:
-        """What is computed for it, and the bound of its texts."""
+        """Outputs that are computed for it, and the bound of its texts."""
         if TOKEN_VECTORS not in self.kinds:
             return Reading()
         size = manifest.token_vector_size
@@ -147,7 +150,7 @@ def kinds_of(manifest: Manifest) -> tuple[str, ...]:
 
 
 def sparse_vectors(manifest: Manifest, reply: TextReply) -> list[SparseVector]:
-    """Of each text, from whichever output the model has for them."""
+    """Sparse vector of each text, from whichever output the model has for them."""
     if manifest.sparse_rows == "text":
         return [of_terms(row_V) for row_V in reply.outputs["term_weights"].values]
     unweighted = np.array(manifest.unweighted_token_ids, np.int64)
@@ -174,14 +177,12 @@ def of_tokens(ids_S: np.ndarray, weights_S: np.ndarray, unweighted: np.ndarray) 
 
 def _sparse_fields(vector: SparseVector, tokenizer: TextTokenizer | None) -> Fields:
     ids = vector.ids.tolist()
-    fields = {"token_ids": ids, "weights": vector.weights.tolist()}
-    if tokenizer is not None:
-        fields["pieces"] = [tokenizer.spelling(token_id) for token_id in ids]
-    return {"sparse": fields}
+    pieces = [tokenizer.spelling(token_id) for token_id in ids] if tokenizer is not None else []
+    return {"sparse": records.SparseVector(ids, vector.weights, pieces)}
 
 
 def _vector_fields(vectors: np.ndarray) -> Fields:
-    return {"token_vectors": [{"values": row.tolist()} for row in vectors]}
+    return {"token_vectors": list(map(Row, vectors))}
 
 
 def _kind(choice: Choice) -> str:

@@ -1,4 +1,4 @@
-"""What a request chooses of embeddings: what is put in front of texts, their width and encoding.
+"""Choices of a request for embeddings: the prompt in front of texts, width and encoding.
 
 As sentence-transformers has it: a prompt by its name, or the default one; vectors cut to a width
 that they were trained for; values in whole numbers (`quantize_embeddings`). Pure.
@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from service.calls.texts import EncodedVector
 from service.contract.embedder_use import MAX_PROMPT_CHARACTERS, EmbedderUse
 from service.contract.manifest import Manifest
 from service.errors import invalid_field
-from service.runtime.tokenizer import Text
 from service.serving.tasks.task import Choice, Parameters, TextTaskModel
+from service.text.tokenizer import Text
 
 FLOAT, WITH_RANGES = "float", ("int8", "uint8")
 ENCODINGS = (FLOAT, *WITH_RANGES, "binary", "ubinary")
@@ -31,7 +32,7 @@ def use_of(manifest: Manifest) -> EmbedderUse:
 def prompt_of(
     model: TextTaskModel, name: str, text: str | None = None, field: str = "prompt_name"
 ) -> str:
-    """What is put in front of texts by its name, itself, or by default; raises `InvalidArgument`.
+    """Prompt in front of texts, by its name, itself, or by default; raises `InvalidArgument`.
 
     `text` is None where a request has none.
     """
@@ -64,7 +65,7 @@ def in_front(prompt: str, texts: Sequence[Text]) -> Sequence[Text]:
 def parameters_in_front(
     model: TextTaskModel, parameters: Parameters, texts: Sequence[Text]
 ) -> Sequence[Text]:
-    """The same for a tensor request, whose parameters are `prompt_name` and `prompt`."""
+    """Texts behind a tensor request's prompt, of the parameters `prompt_name` and `prompt`."""
     text = parameters.get("prompt")
     prompt = prompt_of(
         model, str(parameters.get("prompt_name", "")), None if text is None else str(text)
@@ -123,7 +124,7 @@ def encoded(vectors_ND: np.ndarray, encoding: str, use: EmbedderUse) -> np.ndarr
 def vector_fields(
     vectors_ND: np.ndarray, encodings: Sequence[str], use: EmbedderUse
 ) -> list[Mapping[str, Any]]:
-    """Of each vector the fields of an answer: the array, and what it is in other encodings."""
+    """Fields of an answer for each vector: the array, and its other encodings."""
     others = [each for each in encodings if each != FLOAT]
     written = [encoded(vectors_ND, each, use) for each in others]
     rows: list[Mapping[str, Any]] = []
@@ -131,10 +132,7 @@ def vector_fields(
         fields: dict[str, Any] = {"values": vector} if FLOAT in encodings else {}
         if others:
             fields["encoded"] = [
-                {
-                    "encoding": f"EMBEDDING_ENCODING_{name.upper()}",
-                    "values": all_of[index].tobytes(),
-                }
+                EncodedVector(name, all_of[index].tobytes())
                 for name, all_of in zip(others, written, strict=True)
             ]
         rows.append(fields)

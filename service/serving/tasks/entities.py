@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec.structs import asdict
 
+from service.calls import reading as records
+from service.calls.reading import ClassifyTokens
 from service.contract.tensors import Signature, TensorSpec
-from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
     TEXT,
@@ -30,6 +32,7 @@ from service.serving.tasks.task import (
     row_fields,
     softmax,
 )
+from service.text.tokenizer import EncodedText, Text
 
 OUTSIDE = "O"
 # The first two take every token for a word.
@@ -133,10 +136,10 @@ def _entities_by_text(
     texts: Sequence[Text],
     reply: TextReply,
     aggregation: str = DEFAULT_AGGREGATION,
-) -> list[list[Fields]]:
+) -> list[list[records.Entity]]:
     """The entities of each text, in their order."""
     return [
-        [_fields(text, entity) for entity in _entities(model, text, row, logits, aggregation)]
+        [_record(text, entity) for entity in _entities(model, text, row, logits, aggregation)]
         for text, row, logits in zip(texts, reply.rows, reply.per_text(), strict=True)
         if isinstance(text, str)  # the task takes no pairs
     ]
@@ -155,24 +158,19 @@ def _entities(
     return join(of_words, model.manifest.labels, words)
 
 
-def _fields(text: str, entity: Entity) -> Fields:
-    return {
-        "label": entity.label,
-        "text": text[entity.start : entity.end],
-        "start": entity.start,
-        "end": entity.end,
-        "score": entity.score,
-    }
+def _record(text: str, entity: Entity) -> records.Entity:
+    inside = text[entity.start : entity.end]
+    return records.Entity(entity.label, inside, entity.start, entity.end, entity.score)
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    texts = fields["texts"]
-    aggregation = chosen("aggregation", fields["aggregation"], AGGREGATIONS, DEFAULT_AGGREGATION)
+def _ask(call: ClassifyTokens, model: TextTaskModel) -> Ask:
+    texts = call.texts
+    aggregation = chosen("aggregation", call.aggregation, AGGREGATIONS, DEFAULT_AGGREGATION)
 
     def answer(reply: TextReply) -> Fields:
         by_text = _entities_by_text(model, texts, reply, aggregation)
         pairs = zip(reply.rows, by_text, strict=True)
-        return {"results": [{"entities": each, **row_fields(row)} for row, each in pairs]}
+        return {"results": [records.TextEntities(each, **row_fields(row)) for row, each in pairs]}
 
     return Ask(texts, answer)
 
@@ -180,7 +178,7 @@ def _ask(fields: Fields, model: TextTaskModel) -> Ask:
 def _tensors(model: TextTaskModel, texts: Sequence[Text], reply: TextReply) -> Outputs:
     """`entities`: a JSON list for each text."""
     lists = [
-        [{**entity, "score": round(entity["score"], 6)} for entity in entities]
+        [{**asdict(entity), "score": round(entity.score, 6)} for entity in entities]
         for entities in _entities_by_text(model, texts, reply)
     ]
     return {"entities": column([json.dumps(each).encode() for each in lists], object)}
@@ -193,4 +191,4 @@ TOKEN_CLASSIFICATION = TextTask(
     signature=lambda _: Signature(TEXT, (TensorSpec("entities", BYTES, (1,)),)),  # JSON
     tensors=lambda model, _: partial(_tensors, model),
 )
-METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, _ask),)
+METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, ClassifyTokens, _ask, records.Entities),)

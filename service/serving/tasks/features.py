@@ -14,15 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.calls import features as records
+from service.calls.answers import Row
+from service.calls.features import ExtractFeatures, TextFeatures
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     FP32,
     MAX_VALUES,
     TEXT,
     Ask,
-    Fields,
     GraphOutput,
     Method,
     Outputs,
@@ -34,6 +35,7 @@ from service.serving.tasks.task import (
     row_fields,
     tokens_of,
 )
+from service.text.tokenizer import EncodedText, Text
 
 LAYERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "first": lambda states_SLD: states_SLD[:, 0],
@@ -125,17 +127,17 @@ def _check_states(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encode
         )
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
+def _ask(call: ExtractFeatures, model: TextTaskModel) -> Ask:
     features = Features(
-        chosen("Layers", fields["layers"], (*LAYERS, MIX), DEFAULT_LAYERS),
-        chosen("Pooling", fields["pooling"], POOLINGS, DEFAULT_POOLING),
-        fields["weights"],
+        chosen("Layers", call.layers, (*LAYERS, MIX), DEFAULT_LAYERS),
+        chosen("Pooling", call.pooling, POOLINGS, DEFAULT_POOLING),
+        call.weights,
     )
     features.check(model.manifest.num_layers)
-    return Ask(fields["texts"], lambda reply: {"results": _results(reply, features)})
+    return Ask(call.texts, lambda reply: {"results": list(_results(reply, features))})
 
 
-def _results(reply: TextReply, features: Features) -> Iterator[Fields]:
+def _results(reply: TextReply, features: Features) -> Iterator[TextFeatures]:
     """The features of each text; `InvalidArgument` where they are too much for one answer."""
     by_text = [features.of(states) for states in reply.per_text()]
     if (num_values := sum(vectors.size for vectors in by_text)) > MAX_VALUES:
@@ -144,11 +146,11 @@ def _results(reply: TextReply, features: Features) -> Iterator[Fields]:
             f"{MAX_VALUES}: ask for fewer texts, fewer layers or pooling"
         )
     return (
-        {
-            "vectors": ({"values": vector.tolist()} for vector in vectors),
-            "tokens": tokens_of(row) if features.pooling == "none" else [],
+        TextFeatures(
+            list(map(Row, vectors)),
+            tokens_of(row) if features.pooling == "none" else [],
             **row_fields(row),
-        }
+        )
         for row, vectors in zip(reply.rows, by_text, strict=True)
     )
 
@@ -188,4 +190,4 @@ FEATURES = TextTask(
     check=_check_states,
     tensors=_tensors,
 )
-METHODS = (Method("ExtractFeatures", FEATURES, _ask),)
+METHODS = (Method("ExtractFeatures", FEATURES, ExtractFeatures, _ask, records.Features),)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import asdict
 
+from service.calls import reading as records
+from service.calls.reading import FilledMask, FilledText, FilledTexts, FillMask
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text
 from service.serving.tasks.task import (
     BYTES,
     TEXT,
@@ -29,6 +31,7 @@ from service.serving.tasks.task import (
     column,
     row_fields,
 )
+from service.text.tokenizer import EncodedText, Text
 
 DEFAULT_TOP_K = 5
 # A mask's logits are of the whole vocabulary, so few masks are much memory; and what is made of
@@ -61,7 +64,7 @@ def best_fills(logits: np.ndarray, top_k: int) -> list[Fill]:
 
 
 def fills_among(logits: np.ndarray, token_ids: Sequence[int]) -> list[Fill]:
-    """These tokens at one mask, best first."""
+    """Fills of one mask by the given tokens, best first."""
     return _ranked(logits, np.array(token_ids), len(token_ids))
 
 
@@ -123,7 +126,7 @@ def _candidate(model: TextTaskModel, word: str) -> int:
     return ids[0]
 
 
-def _filled(model: TextTaskModel, choice: FillChoice, reply: TextReply) -> list[list[Fields]]:
+def _filled(model: TextTaskModel, choice: FillChoice, reply: TextReply) -> list[list[FilledMask]]:
     """The masks of each text, in their order."""
     num_fills = len(reply.values) * choice.num_per_mask
     if num_fills > MAX_FILLS_OF_REQUEST:
@@ -134,19 +137,14 @@ def _filled(model: TextTaskModel, choice: FillChoice, reply: TextReply) -> list[
     spelling = model.tokenizer.spelling
     return [
         [
-            {
-                "start": start,
-                "end": end,
-                "fills": [
-                    {
-                        "token_id": fill.token_id,
-                        "token": spelling(fill.token_id),
-                        "score": fill.score,
-                        "logprob": fill.logprob,
-                    }
+            FilledMask(
+                start,
+                end,
+                [
+                    records.Fill(fill.token_id, spelling(fill.token_id), fill.score, fill.logprob)
                     for fill in choice.fills(logits)
                 ],
-            }
+            )
             for (start, end), logits in zip(_places(model, row), rows, strict=True)
         ]
         for row, rows in zip(reply.rows, reply.per_text(), strict=True)
@@ -174,14 +172,14 @@ def _check_masks(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encoded
         )
 
 
-def _ask(fields: Fields, model: TextTaskModel) -> Ask:
-    choice = FillChoice.of(model, fields["top_k"], fields["candidates"])
+def _ask(call: FillMask, model: TextTaskModel) -> Ask:
+    choice = FillChoice.of(model, call.top_k, call.candidates)
 
     def answer(reply: TextReply) -> Fields:
         pairs = zip(reply.rows, _filled(model, choice, reply), strict=True)
-        return {"results": [{"masks": masks, **row_fields(row)} for row, masks in pairs]}
+        return {"results": [FilledText(masks, **row_fields(row)) for row, masks in pairs]}
 
-    return Ask(fields["texts"], answer)
+    return Ask(call.texts, answer)
 
 
 def _tensors(
@@ -205,12 +203,12 @@ def _tensors(
     return read
 
 
-def _rounded(mask: Fields) -> Fields:
+def _rounded(mask: FilledMask) -> Fields:
     fills = [
-        {**fill, "score": round(fill["score"], 6), "logprob": round(fill["logprob"], 6)}
-        for fill in mask["fills"]
+        {**asdict(fill), "score": round(fill.score, 6), "logprob": round(fill.logprob, 6)}
+        for fill in mask.fills
     ]
-    return {**mask, "fills": fills}
+    return {**asdict(mask), "fills": fills}
 
 
 FILL_MASK = TextTask(
@@ -221,4 +219,4 @@ FILL_MASK = TextTask(
     check=_check_masks,
     tensors=_tensors,
 )
-METHODS = (Method("FillMask", FILL_MASK, _ask),)
+METHODS = (Method("FillMask", FILL_MASK, FillMask, _ask, FilledTexts),)

@@ -7,9 +7,10 @@ patches, which are counted row by row from the top left.
 import math
 from dataclasses import replace
 
+from service.calls.images import AttendImage, ImageAttention
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
-from service.serving.tasks.attention import chosen_matrices, matrix_fields
+from service.serving.tasks.attention import chosen_matrices, matrices_of
 from service.serving.tasks.image_classification import (
     ImageAnswer,
     ImageTaskModel,
@@ -34,9 +35,9 @@ def _grid(manifest: Manifest) -> tuple[int, int]:
     return image.height // patch_size, image.width // patch_size
 
 
-def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
+def _ask(call: AttendImage, model: ImageTaskModel) -> Ask:
     manifest = model.manifest
-    matrices = chosen_matrices(manifest, fields["layers"], fields["heads"])
+    matrices = chosen_matrices(manifest, call.layers, call.heads)
     rows, columns = _grid(manifest)
 
     def answer(reply: ImageAnswer) -> Fields:
@@ -46,15 +47,15 @@ def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
             "labels": labels,
             "patch_rows": rows,
             "patch_columns": columns,
-            "matrices": matrix_fields(matrices, reply.outputs["attentions"][0]),
+            "matrices": matrices_of(matrices, reply.outputs["attentions"][0]),
             "width": width,
             "height": height,
         }
 
-    return Ask([fields["image"]], answer, model.decoded_bytes)
+    return Ask([call.image], answer, model.decoded_bytes)
 
 
 IMAGE_ATTENTION = Task(
     name="image-attention", verb="show its attention to images", signature=_signature
 )
-METHODS = (Method("AttendImage", IMAGE_ATTENTION, _ask, counted=()),)
+METHODS = (Method("AttendImage", IMAGE_ATTENTION, AttendImage, _ask, ImageAttention),)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
+from service.calls.images import ClassifyImage, ImageClassification, ImageClassifications
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.serving.tasks.task import (
@@ -45,19 +46,16 @@ def image_signature(manifest: Manifest) -> Signature:
     return Signature((pixels,), (TensorSpec("logits", FP32, (len(manifest.labels),)),))
 
 
-def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
-    files, labels = fields["images"], model.manifest.labels
-    count = label_count(fields, len(labels))
+def _ask(call: ClassifyImage, model: ImageTaskModel) -> Ask:
+    files, labels = call.images, model.manifest.labels
+    count = label_count(call.top_k, len(labels), all_scores=call.all_scores)
 
     def answer(reply: ImageAnswer) -> Fields:
         pairs = zip(
             reply.sizes, ranked(softmax(reply.outputs["logits"]), labels, count), strict=True
         )
         return {
-            "results": [
-                {"labels": best, "width": width, "height": height}
-                for (width, height), best in pairs
-            ]
+            "results": [ImageClassification(best, width, height) for (width, height), best in pairs]
         }
 
     return Ask(files, answer, len(files) * model.decoded_bytes)
@@ -66,4 +64,6 @@ def _ask(fields: Fields, model: ImageTaskModel) -> Ask:
 IMAGE_CLASSIFICATION = Task(
     name="image-classification", verb="classify images", signature=image_signature
 )
-METHODS = (Method("ClassifyImage", IMAGE_CLASSIFICATION, _ask, counted=("images",)),)
+METHODS = (
+    Method("ClassifyImage", IMAGE_CLASSIFICATION, ClassifyImage, _ask, ImageClassifications),
+)

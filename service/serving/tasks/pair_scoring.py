@@ -8,10 +8,9 @@ from functools import partial
 
 import numpy as np
 
+from service.calls.texts import PairScore, PairScores, RankedDocument, Ranking, Rerank, ScorePairs
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import invalid_field
-from service.runtime.pair_tokenizer import PairTokenizer, QueriedDocuments
-from service.runtime.tokenizer import Text
 from service.serving.tasks.task import (
     BYTES,
     FP32,
@@ -27,35 +26,39 @@ from service.serving.tasks.task import (
     TextTaskModel,
     row_fields,
 )
+from service.text.pair_tokenizer import PairTokenizer, QueriedDocuments
+from service.text.tokenizer import Text
 
 
-def _scores_of(fields: Fields, model: TextTaskModel) -> Callable[[np.ndarray], np.ndarray]:
-    """What makes scores of logits [N, 1]: the request's choice, or else the model's own."""
-    is_raw = fields["raw_scores"]
+def _scores_of(
+    call: ScorePairs | Rerank, model: TextTaskModel
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Function that makes scores of logits [N, 1]: the request's choice, or the model's own."""
+    is_raw = call.raw_scores
     if is_raw is None:
         return SCORES[model.manifest.scores_by]
     return SCORES["identity" if is_raw else "sigmoid"]
 
 
-def _score(fields: Fields, model: TextTaskModel) -> Ask:
-    texts, seconds = fields["texts"], fields["text_pairs"]
+def _score(call: ScorePairs, model: TextTaskModel) -> Ask:
+    texts, seconds = call.texts, call.text_pairs
     if len(seconds) != len(texts):
         raise invalid_field(
             "text_pairs", f"has {len(seconds)} elements, expected {len(texts)} as texts has"
         )
 
-    scores_of = _scores_of(fields, model)
+    scores_of = _scores_of(call, model)
 
     def answer(reply: TextReply) -> Fields:
         pairs = zip(reply.rows, scores_of(reply.values)[:, 0].tolist(), strict=True)
-        return {"results": [{"score": score, **row_fields(row)} for row, score in pairs]}
+        return {"results": [PairScore(score, **row_fields(row)) for row, score in pairs]}
 
     return Ask(list(zip(texts, seconds, strict=True)), answer)
 
 
-def _rerank(fields: Fields, model: TextTaskModel) -> Ask:
-    count, scores_of = fields["top_n"], _scores_of(fields, model)
-    pairs = QueriedDocuments(fields["query"], fields["documents"], fields["max_document_tokens"])
+def _rerank(call: Rerank, model: TextTaskModel) -> Ask:
+    count, scores_of = call.top_n, _scores_of(call, model)
+    pairs = QueriedDocuments(call.query, call.documents, call.max_document_tokens)
 
     def answer(reply: TextReply) -> Fields:
         scores = scores_of(reply.values)[:, 0].tolist()
@@ -64,7 +67,7 @@ def _rerank(fields: Fields, model: TextTaskModel) -> Ask:
         best = order[:count] if count else order
         return {
             "results": [
-                {"index": index, "score": scores[index], **row_fields(reply.rows[index])}
+                RankedDocument(index, scores[index], **row_fields(reply.rows[index]))
                 for index in best
             ]
         }
@@ -87,6 +90,6 @@ PAIR_SCORING = TextTask(
     tensors=lambda model, _: partial(_tensors, model),
 )
 METHODS = (
-    Method("ScorePairs", PAIR_SCORING, _score, needs_pairs=True),
-    Method("Rerank", PAIR_SCORING, _rerank, counted=("documents",), needs_pairs=True),
+    Method("ScorePairs", PAIR_SCORING, ScorePairs, _score, PairScores),
+    Method("Rerank", PAIR_SCORING, Rerank, _rerank, Ranking),
 )

@@ -1,7 +1,7 @@
 """The record of a task: how its models are run, and the form of requests and answers.
 
 Every task is a record in a file of its own, and `table.py` has them all. Answers are made of plain
-values, so that one answer serves a message of the typed API and, later, JSON. Knows nothing of
+values, so that one answer serves messages of the typed API and JSON. Knows nothing of
 messages, queues or sessions.
 """
 
@@ -12,15 +12,15 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from service.calls.answers import Answered, LabelScore, Token
+from service.calls.record import Call
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.records import Timings
-from service.runtime.tokenizer import EncodedText, Text, TextTokenizer
+from service.text.tokenizer import EncodedText, Text, TextTokenizer
 
-# Of a request or an answer: text, numbers, and lists of fields. A list of many numbers is made as
-# it is read, once: fewer of them exist at a time, and a large answer takes two thirds of the time.
-# The values of a text's vector are an array.
+# The fields of an answer, by the names of its record.
 Fields: TypeAlias = Mapping[str, Any]
 Parameters: TypeAlias = Mapping[str, bool | int | float | str]  # of a tensor request
 Outputs: TypeAlias = dict[str, np.ndarray]
@@ -43,7 +43,7 @@ class TaskModel(Protocol):
 
 
 class TextTaskModel(TaskModel, Protocol):
-    """The same of a model that reads texts."""
+    """A model that reads texts, as tasks see it."""
 
     @property
     def tokenizer(self) -> TextTokenizer: ...
@@ -71,7 +71,7 @@ class TextReply:
 
     @property
     def values(self) -> np.ndarray:
-        """Those of the first output, which most tasks have alone."""
+        """Values of the first output, which most tasks have alone."""
         return self._first.values
 
     def per_text(self) -> list[np.ndarray]:
@@ -85,7 +85,7 @@ class TextReply:
 
     @property
     def num_values(self) -> int:
-        """Of all outputs."""
+        """Number of values of all outputs."""
         return sum(output.values.size for output in self.outputs.values())
 
     @property
@@ -94,13 +94,13 @@ class TextReply:
 
     @property
     def num_tokens(self) -> int:
-        """Of all texts."""
+        """Number of tokens of all texts."""
         return sum(row.num_tokens for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an answer needs of a run beside what all get, and what its texts may not exceed."""
+    """Needs of an answer beside what all get, and the bound of its texts."""
 
     has_vectors: bool = False  # those of tokens, which are computed where they are read
     # Texts after tokenizing and before they are queued; raises `InvalidArgument`.
@@ -112,7 +112,7 @@ class Ask:
     """One checked request of the typed API: what is computed, and what a reply is made into."""
 
     inputs: Sequence[Any]  # texts, or files of images
-    answer: Callable[[Any], Fields]  # of the model's reply
+    answer: Callable[[Any], Fields]  # of the model's reply, those of the method's own
     num_bytes: int = 0  # that the inputs take beside the request's message, once decoded
     reading: Reading = field(default_factory=Reading)
 
@@ -195,11 +195,9 @@ class Method:
 
     name: str
     task: Task
-    ask: Callable[[Fields, Any], Ask]  # of a model of the task; raises `InvalidArgument`
-    # The fields whose elements are counted: the first alone, and then with the next.
-    counted: tuple[str, ...] = ("texts",)
-    instead: str = ""  # a field that may stand in place of the counted ones, and is counted then
-    needs_pairs: bool = False  # whether every text comes with a second one
+    call: type[Call]
+    ask: Callable[[Any, Any], Ask]  # of a call and a model of the task; raises `InvalidArgument`
+    answer: type[Answered]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -210,7 +208,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Of each number; large ones of either sign do not overflow."""
+    """Sigmoid of each number; large ones of either sign do not overflow."""
     scores: np.ndarray = np.float32(0.5) * (np.tanh(logits * np.float32(0.5)) + 1)
     return scores
 
@@ -223,18 +221,17 @@ SCORES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def ranked(scores: np.ndarray, labels: Sequence[str], count: int) -> list[list[Fields]]:
+def ranked(scores: np.ndarray, labels: Sequence[str], count: int) -> list[list[LabelScore]]:
     """The `count` labels of each row with the highest scores, best first."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     return [
-        [{"label": labels[index], "score": row[index]} for index in best]
+        [LabelScore(labels[index], row[index]) for index in best]
         for row, best in zip(scores.tolist(), order.tolist(), strict=True)
     ]
 
 
-def label_count(fields: Fields, num_labels: int) -> int:
+def label_count(top_k: int, num_labels: int, *, all_scores: bool) -> int:
     """The number of labels requested for each input."""
-    top_k, all_scores = fields["top_k"], fields["all_scores"]
     if all_scores and top_k:
         raise invalid_field("top_k", f"is {top_k} and all_scores is set: give one of them")
     if top_k > num_labels:
@@ -254,20 +251,12 @@ def row_fields(row: EncodedText) -> dict[str, Any]:
     return {"num_tokens": row.num_tokens, "is_truncated": row.is_truncated}
 
 
-def tokens_of(row: EncodedText) -> list[Fields]:
+def tokens_of(row: EncodedText) -> list[Token]:
     """The tokens of a text, and where in it they are."""
     encoding = row.encoding
     assert encoding is not None, "the tokenizer of such a model keeps them"
-    return token_fields(encoding.ids, encoding.tokens, encoding.offsets)
-
-
-def token_fields(
-    ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
-) -> list[Fields]:
-    return [
-        {"id": token_id, "piece": piece, "start": start, "end": end}
-        for token_id, piece, (start, end) in zip(ids, pieces, offsets, strict=True)
-    ]
+    tokens = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+    return [Token(token_id, piece, start, end) for token_id, piece, (start, end) in tokens]
 
 
 def column(values: Sequence[Any], dtype: Any) -> np.ndarray:  # noqa: ANN401 - what NumPy takes

@@ -12,11 +12,21 @@ from itertools import repeat
 
 import numpy as np
 
+from service.calls.answers import Row
+from service.calls.texts import (
+    Classification,
+    Classifications,
+    Classify,
+    Embed,
+    Embedding,
+    Embeddings,
+    Similarities,
+    Similarity,
+)
 from service.contract.embedder_use import unit
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
-from service.runtime.tokenizer import EncodedText, Text, TokenRows
 from service.serving.tasks.embedding_kinds import DENSE, OUTPUTS, KindsAsked
 from service.serving.tasks.embedding_options import (
     FLOAT,
@@ -48,6 +58,7 @@ from service.serving.tasks.task import (
     ranked,
     row_fields,
 )
+from service.text.tokenizer import EncodedText, Text, TokenRows
 
 DEFAULT_MEASURE = "cosine"
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -63,23 +74,24 @@ MAX_NAMED_WORDS = 8  # in one error
 MAX_WORD_CHARACTERS = 64
 
 
-def _classify(fields: Fields, model: TextTaskModel) -> Ask:
+def _classify(call: Classify, model: TextTaskModel) -> Ask:
     labels = model.manifest.labels
-    count, own = label_count(fields, len(labels)), model.manifest.scores_by
-    scores_of = SCORES[chosen("ScoreFunction", fields["score_function"], tuple(SCORES), own)]
+    count = label_count(call.top_k, len(labels), all_scores=call.all_scores)
+    own = model.manifest.scores_by
+    scores_of = SCORES[chosen("ScoreFunction", call.score_function, tuple(SCORES), own)]
 
     def answer(reply: TextReply) -> Fields:
         best = ranked(scores_of(reply.values), labels, count)
         pairs = zip(reply.rows, best, strict=True)
-        return {"results": [{"labels": each, **row_fields(row)} for row, each in pairs]}
+        return {"results": [Classification(each, **row_fields(row)) for row, each in pairs]}
 
-    return Ask(_texts_or_pairs(fields), answer)
+    return Ask(_texts_or_pairs(call), answer)
 
 
-def _texts_or_pairs(fields: Fields) -> Sequence[Text]:
-    texts, seconds = fields["texts"], fields["text_pairs"]
+def _texts_or_pairs(call: Classify) -> Sequence[Text]:
+    texts, seconds = call.texts, call.text_pairs
     if not seconds:
-        return texts  # type: ignore[no-any-return]
+        return texts
     if len(seconds) != len(texts):
         raise invalid_field(
             "text_pairs",
@@ -98,44 +110,45 @@ def _class_tensors(model: TextTaskModel, _: Sequence[Text], reply: TextReply) ->
     }
 
 
-def _embed(fields: Fields, model: TextTaskModel) -> Ask:
-    asked, use = KindsAsked.of(fields, model.manifest), use_of(model.manifest)
-    rows = TokenRows(row.ids for row in fields["token_ids"])
-    prompt_name, prompt = fields["prompt_name"], fields["prompt"]
+def _embed(call: Embed, model: TextTaskModel) -> Ask:
+    asked, use = KindsAsked.of(call, model.manifest), use_of(model.manifest)
+    rows = TokenRows(call.token_ids)
+    prompt_name, prompt = call.prompt_name, call.prompt
     if rows and (prompt_name or prompt):
         name = "prompt_name" if prompt_name else "prompt"
         raise invalid_field(name, "is put in front of texts, expected none beside token_ids")
     in_use = "" if rows else prompt_of(model, prompt_name, prompt)
-    asked.check_dense(fields["dimensions"], [str(each) or FLOAT for each in fields["encodings"]])
-    width = width_of(model.manifest, fields["dimensions"])
-    encodings = encodings_of(model.manifest, fields["encodings"], width)
+    asked.check_dense(call.dimensions, [str(each) or FLOAT for each in call.encodings])
+    width = width_of(model.manifest, call.dimensions)
+    encodings = encodings_of(model.manifest, call.encodings, width)
 
     def answer(reply: TextReply) -> Fields:
         vectors: Iterable[Fields] = repeat({})
         if DENSE in asked.kinds:
             vectors = vector_fields(use.cut(reply.values, width), encodings, use)
         parts = zip(reply.rows, vectors, asked.further(model, reply), strict=False)
-        return {"results": ({**dense, **row_fields(row), **more} for row, dense, more in parts)}
+        return {
+            "results": [Embedding(**dense, **row_fields(row), **more) for row, dense, more in parts]
+        }
 
-    texts, reading = fields["texts"], asked.reading(model.manifest)
+    texts, reading = call.texts, asked.reading(model.manifest)
     num_bytes = len(in_use.encode()) * len(texts)
     return Ask(rows or in_front(in_use, texts), answer, num_bytes, reading)
 
 
-def _compare(fields: Fields, model: TextTaskModel) -> Ask:
-    texts, others, use = fields["texts"], fields["others"], use_of(model.manifest)
+def _compare(call: Similarity, model: TextTaskModel) -> Ask:
+    texts, others, use = call.texts, call.others, use_of(model.manifest)
     default = use.similarity or DEFAULT_MEASURE
-    measure = chosen("SimilarityMeasure", fields["measure"], tuple(MEASURES), default)
-    width = width_of(model.manifest, fields["dimensions"])
-    prompt = prompt_of(model, fields["prompt_name"])
-    name_of_others = fields["others_prompt_name"]
-    prompt_of_others = prompt_of(model, name_of_others, field="others_prompt_name")
+    measure = chosen("SimilarityMeasure", call.measure, tuple(MEASURES), default)
+    width = width_of(model.manifest, call.dimensions)
+    prompt = prompt_of(model, call.prompt_name)
+    prompt_of_others = prompt_of(model, call.others_prompt_name, field="others_prompt_name")
 
     def answer(reply: TextReply) -> Fields:
         values = use.cut(reply.values, width)
         vectors, compared_with = np.split(values, [len(texts)])
         similarities = similarity(measure, vectors, compared_with if len(others) else vectors)
-        return {"rows": ({"values": row.tolist()} for row in similarities)}
+        return {"rows": list(map(Row, similarities))}
 
     inputs = [*in_front(prompt, texts), *in_front(prompt_of_others, others)]
     num_bytes = len(prompt.encode()) * len(texts) + len(prompt_of_others.encode()) * len(others)
@@ -213,7 +226,7 @@ EMBEDDING = TextTask(
 )
 WORD_VECTORS = replace(EMBEDDING, check=_check_words)
 METHODS = (
-    Method("Classify", CLASSIFICATION, _classify),
-    Method("Embed", EMBEDDING, _embed, instead="token_ids"),
-    Method("Similarity", EMBEDDING, _compare, counted=("texts", "others")),
+    Method("Classify", CLASSIFICATION, Classify, _classify, Classifications),
+    Method("Embed", EMBEDDING, Embed, _embed, Embeddings),
+    Method("Similarity", EMBEDDING, Similarity, _compare, Similarities),
 )

@@ -9,9 +9,9 @@ from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 from rich.console import Console
 
-from commands.ask import generation_tables as tables
-from commands.ask.client import TRIAL_TOKENS, try_models
-from commands.ask.model_table import ModelTable
+from commands.ask.client.client import TRIAL_TOKENS, try_models
+from commands.ask.shown import generation_tables as tables
+from commands.ask.shown.model_table import ModelTable
 from tests.fakes.command_line import run
 from tests.fakes.serving import Served, within_patience
 from tests.fakes.sessions import greedy_text

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from commands.ask.client.refusal import CallError
 from commands.ask.in_flight import (
     REQUEST_TEXTS,
     REQUESTS_IN_FLIGHT,
@@ -14,7 +15,6 @@ from commands.ask.in_flight import (
     Refused,
 )
 from commands.ask.lines import GivenTexts
-from commands.ask.refusal import CallError
 from tests.fakes.sessions import PATIENCE_S
 
 

@@ -15,12 +15,12 @@ from export.exporter import export_any
 from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
 from export.graphs.cached_decoder import trace_decoder
 from export.graphs.graph import open_session
-from export.precision.rows import quantize_rows
+from export.precision.per_token import quantize_rows
 from export.settings import ExportSettings
 from service.contract.adapter import Adapter, Factors
 from service.errors import LoadError
-from service.generation.adapter_buffers import AdapterBuffers, AdapterShape
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.adapter_buffers import AdapterBuffers, AdapterShape
+from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.sequence import GenerationRequest
 from tests.fakes.generation import ask_all, engine_on, now
 from tests.fakes.tiny_gpt import tiny_graph, torch_logits

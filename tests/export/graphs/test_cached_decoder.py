@@ -14,7 +14,7 @@ from export.checks.decoding import open_graph
 from export.graphs.cached_decoder import trace_decoder
 from models.networks.gpt import generate
 from service.contract.manifest import Precision
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from tests.fakes.processor import BLOCKS, in_blocks
 from tests.fakes.tiny_gpt import (
     HEAD_SIZE,

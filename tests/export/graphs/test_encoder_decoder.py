@@ -20,7 +20,7 @@ from export.settings import ExportSettings, HeldOut
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.networks.transformer import DecoderLayer, Transformer
 from service.contract.manifest import Manifest
-from service.generation.encoder_decoder import EncoderDecoder
+from service.generation.decoders.encoder_decoder import EncoderDecoder
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.export.conftest import contents
 from tests.fakes.tiny_transformer import (

@@ -10,9 +10,9 @@ from export.graphs.cached_decoder import trace_decoder
 from export.graphs.files import check, copy_of, save, save_sharing
 from export.graphs.graph import open_session
 from service.errors import LoadError
-from service.generation.decoder import OnnxDecoder
-from service.generation.opening import CacheLimits, open_decoder
-from service.generation.step_logits import StepLogits
+from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.opening import CacheLimits, open_decoder
 from service.runtime.session import OnnxSession, SessionOptions, num_bytes_of
 from service.runtime.shared_weights import TABLES_SUFFIX, WEIGHTS_SUFFIX, SharedWeights
 from tests.fakes.tiny_gpt import tiny_gpt, tiny_graph

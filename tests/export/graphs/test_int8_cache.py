@@ -16,7 +16,7 @@ from export.errors import ExportError
 from export.exporter import export_any
 from export.graphs.int8_cache import MAX_STEP, scales_of, with_int8_cache
 from export.graphs.prefill import trace_prefill
-from export.precision.rows import quantize_rows
+from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values
 from export.recipes.decoders import LIMITS
 from export.settings import ExportSettings, HeldOut
@@ -24,7 +24,7 @@ from models.checkpoints.checkpoint import Checkpoint
 from service.contract.files import ModelSource
 from service.contract.manifest import Precision
 from service.errors import LoadError, ModelFailed
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.engine import GenerationEngine
 from service.repository.loading import Openers, load_model
 from service.settings import Settings

@@ -10,12 +10,12 @@ from export.checks.paged_decoding import PagedAttention, check_paged
 from export.errors import ExportError
 from export.graphs.paged_decoder import INPUTS, trace_paged_decoder
 from service.contract.manifest import Precision
-from service.generation.decoder import cache_names
-from service.generation.decoder_interface import PackedInputs
-from service.generation.paged_decoder import BOUNDS
-from service.generation.scheduler import SchedulerLimits
+from service.generation.decoders.decoder import cache_names
+from service.generation.decoders.decoder_interface import PackedInputs
+from service.generation.decoders.paged_decoder import BOUNDS
+from service.generation.decoders.step_graphs import bounds_of
 from service.generation.sequence import Sequence
-from service.generation.step_graphs import bounds_of
+from service.generation.steps.scheduler import SchedulerLimits
 from service.records import FinishReason
 from tests.fakes.generation import engine_on, read, request_of, within_patience
 from tests.fakes.tiny_gpt import (

@@ -14,13 +14,13 @@ from export.graphs.cached_decoder import trace_decoder
 from export.graphs.gated_layers import rotated_pairs
 from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
 from export.graphs.prefill import trace_prefill
-from export.precision.rows import quantize_rows
+from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values
 from export.recipes.decoders import LIMITS
 from export.settings import ExportSettings, HeldOut
 from models.networks.llama import Llama
 from service.contract.files import ModelSource
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from service.repository.loading import Openers, load_model
 from service.settings import Settings
 from tests.export.graphs.test_rotary_decoder import FORMS

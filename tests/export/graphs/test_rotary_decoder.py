@@ -13,8 +13,8 @@ from export.errors import ExportError
 from export.graphs.cached_decoder import trace_decoder
 from export.graphs.graph import fused_ops
 from export.graphs.paged_decoder import trace_paged_decoder
-from export.precision.blocks import quantize_blocks
-from export.precision.rows import quantize_rows
+from export.precision.blockwise import quantize_blocks
+from export.precision.per_token import quantize_rows
 from export.recipes.decoders import LIMITS
 from models.networks.ropes import NO_ROPE, Rope
 from service.contract.manifest import Precision

@@ -8,7 +8,7 @@ from onnx import numpy_helper
 from export.checks.perplexity import windows_of
 from export.graphs.graph import open_session
 from export.graphs.prefill import trace_prefill
-from export.precision.blocks import quantize_blocks
+from export.precision.blockwise import quantize_blocks
 from export.precision.moments import SampledRounding
 from export.precision.samples import prompt_of
 from tests.fakes.tiny_gpt import (

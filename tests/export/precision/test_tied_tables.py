@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.checks.decoding import measure_parity
 from export.graphs.cached_decoder import trace_decoder
 from export.graphs.graph import open_session
-from export.precision.rows import quantize_rows
+from export.precision.per_token import quantize_rows
 from export.recipes.decoders import LIMITS
 from tests.fakes.tiny_gpt import VOCAB_SIZE, tiny_graph
 from tests.fakes.tiny_llama import tiny_llama

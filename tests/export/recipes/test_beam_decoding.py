@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from export.checks.encoder_decoding import open_graphs
-from service.generation.decoder import OnnxDecoder
-from service.generation.decoder_interface import Decoder
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.decoder_interface import Decoder
 from service.generation.engine import GenerationEngine
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes import tiny_gpt, tiny_transformer

@@ -14,7 +14,7 @@ import pytest
 
 from models.networks.gpt import generate
 from service.contract.manifest import Precision
-from service.generation.decoder import OnnxDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.sequence import GenerationRequest, Sequence
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.generation import (

@@ -20,7 +20,7 @@ from service.contract.files import ModelSource
 from service.contract.manifest import Manifest, Precision
 from service.contract.model_config import parse_config
 from service.errors import LoadError
-from service.generation.decoder import MAX_SLOTS, OnnxDecoder
+from service.generation.decoders.decoder import MAX_SLOTS, OnnxDecoder
 from service.repository.generative import LoadedDecoder
 from service.repository.loading import Openers, load_model
 from service.settings import Settings

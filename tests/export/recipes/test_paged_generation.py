@@ -17,9 +17,9 @@ import pytest
 from export.graphs.candidates import with_candidates
 from export.graphs.paged_decoder import trace_paged_decoder
 from service.errors import LoadError
-from service.generation.decoder import OnnxDecoder
-from service.generation.paged_decoder import OnnxPagedDecoder
-from service.generation.step_graphs import FIRST_ROWS
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.paged_decoder import OnnxPagedDecoder
+from service.generation.decoders.step_graphs import FIRST_ROWS
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import NO_GRAPH, OnnxSession, SessionOptions
 from tests.fakes.generation import Answer, ask_all, engine_on, request_of

@@ -12,8 +12,8 @@ from export.settings import ExportSettings
 from models.checkpoints.chat_templates import read_chat
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.errors import CheckpointError
-from service.contract.conversation import ChatTemplates
 from service.contract.manifest import Manifest
+from service.text.conversation import ChatTemplates
 from tests.fakes.tiny_gpt import tiny_generator
 
 TURN = "<|im_end|>"

@@ -18,7 +18,7 @@ from models.data.tokenizer import byte_level
 from models.errors import SettingError
 from service.contract.manifest import Manifest
 from service.errors import InputTooLong, LoadError
-from service.runtime.pair_tokenizer import QueriedDocuments, TemplatePairTokenizer
+from service.text.pair_tokenizer import QueriedDocuments, TemplatePairTokenizer
 from tests.models.checkpoints.test_llama import SIZES
 
 TEMPLATE = (

@@ -9,8 +9,8 @@ from attendant.v1 import text_pb2
 from rich.console import Console
 from tritonclient.grpc import service_pb2 as pb
 
-from commands.ask import tables
-from commands.ask.client import Trial
+from commands.ask.client.client import Trial
+from commands.ask.shown import tables
 from service.contract.files import ModelSource
 from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, Variant
 from service.contract.precision import (

@@ -10,8 +10,8 @@ import pytest
 
 from service.contract.adapter import Adapter
 from service.errors import LoadError
-from service.generation.adapter_buffers import AdapterShape
 from service.generation.adapter_places import AdapterPlaces
+from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.engine import GenerationEngine
 from tests.fakes.generation import (
     ask_all,

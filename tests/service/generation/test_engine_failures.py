@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from service.errors import DeadlineExceeded, ModelFailed, Overloaded, Unavailable
+from service.generation.cache.kv_cache import KVCache
 from service.generation.engine import MAX_FAILED_STEPS, GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.kv_cache import KVCache
-from service.generation.scheduler import SchedulerLimits
+from service.generation.steps.scheduler import SchedulerLimits
 from service.generation.stream import Generation, SequenceUpdate
 from service.records import FinishReason
 from tests.fakes.generation import (

@@ -11,13 +11,13 @@ import jsonschema
 import numpy as np
 import pytest
 
-from service.contract.grammar import Grammar
 from service.errors import InvalidArgument
+from service.generation.choosing.params import SamplingParams
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
-from service.generation.params import SamplingParams
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import GenerationRequest
+from service.generation.steps.scheduler import SchedulerLimits
+from service.grammars.form import Grammar
 from tests.fakes.generation import PATIENT, Answer, RecordingObserver, draft_eagerly, read
 from tests.fakes.grammars import (
     BYTES,

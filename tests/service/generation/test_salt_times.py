@@ -16,8 +16,8 @@ import pytest
 from loadtests.load.engine import Prompt, run_one, serving, vocab_size_of
 from loadtests.load.turns import turns
 from loadtests.measure.prefixes import NAME, make_decoder
-from service.generation.kv_cache import MIN_REACH
-from service.generation.prefix_store import PIECE_TOKENS
+from service.generation.cache.kv_cache import MIN_REACH
+from service.generation.cache.prefix_store import PIECE_TOKENS
 from service.generation.sequence import Sequence
 from service.records import RanStep
 from service.serving.generative_model import GenerativeModel

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from service.generation.prefix_store import PIECE_TOKENS
-from service.generation.sampling import logprobs_of
-from service.generation.scheduler import SchedulerLimits
+from service.generation.cache.prefix_store import PIECE_TOKENS
+from service.generation.choosing.sampling import logprobs_of
 from service.generation.sequence import Sequence
+from service.generation.steps.scheduler import SchedulerLimits
 from service.records import FinishReason
 from tests.fakes.generation import Steps, output_ids, request_of, samples_of
 from tests.fakes.sessions import LETTER_IDS, greedy_ids, next_logits

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from service.errors import WaitTooLong
-from service.generation.scheduler import SchedulerLimits
 from service.generation.sequence import Sequence
+from service.generation.steps.scheduler import SchedulerLimits
 from service.generation.wait_estimator import (
     MIN_STEPS,
     Ahead,

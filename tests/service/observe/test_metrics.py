@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.batching.request import Item, Request
 from service.errors import DeadlineExceeded, ModelFailed, Overloaded
-from service.generation.kv_cache import KVCache
+from service.generation.cache.kv_cache import KVCache
 from service.observe import metrics as metrics_module
 from service.observe.metrics import MAX_UNCOUNTED, Metrics
 from service.records import EndedRequest, RanBatch, Timings

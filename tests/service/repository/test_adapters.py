@@ -10,7 +10,7 @@ import pytest
 
 from service.contract.adapter import ADAPTER_FILENAME
 from service.errors import AttendantError, InvalidArgument, Unavailable
-from service.generation.params import SamplingParams
+from service.generation.choosing.params import SamplingParams
 from service.observe.observers import Observers
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository

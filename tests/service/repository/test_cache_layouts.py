@@ -12,7 +12,7 @@ import pytest
 from service.contract.files import ModelSource
 from service.contract.manifest import Manifest, Variant
 from service.errors import LoadError, ModelFailed, OutOfMemory
-from service.generation.opening import CacheLimits, needing_memory
+from service.generation.decoders.opening import CacheLimits, needing_memory
 from service.repository.loading import LoadedVersion, Openers, load_model
 from service.runtime.session import SessionOptions
 from service.settings import Settings

@@ -10,7 +10,7 @@ from service.contract.model_config import parse_config
 from service.contract.precision import MAX_DRAFT_TOKENS
 from service.contract.queue_policies import QueuePolicies, QueuePolicy
 from service.errors import LoadError
-from service.generation.scheduler import SchedulerLimits
+from service.generation.steps.scheduler import SchedulerLimits
 from service.repository.limits import (
     PATIENCE,
     batch_limits,

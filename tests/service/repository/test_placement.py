@@ -9,8 +9,8 @@ from service.contract.files import ModelSource
 from service.contract.manifest import Manifest, Variant
 from service.errors import LoadError
 from service.repository.loading import Openers, load_model
-from service.runtime.lone_session import SPIN_US, LoneSession
 from service.runtime.session import SessionOptions
+from service.runtime.single_client_session import SPIN_US, LoneSession
 from service.settings import Settings
 from tests.fakes.sessions import (
     FakeSessions,

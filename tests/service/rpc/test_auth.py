@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient.grpc import InferenceServerClient, service_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
-from commands.ask.access import Access
-from commands.ask.client import Client
+from commands.ask.client.access import Access
+from commands.ask.client.client import Client
 from service.api.access import ADMIN_METHODS
 from tests.fakes.serving import (
     Served,

@@ -12,6 +12,7 @@ from attendant.v1 import features_pb2 as pb
 from attendant.v1 import features_pb2_grpc
 from grpc import StatusCode
 
+from service.calls.features import TextFeatures
 from service.errors import InvalidArgument
 from service.serving.tasks import features as features_task
 from service.serving.tasks.features import (
@@ -21,7 +22,7 @@ from service.serving.tasks.features import (
     parse_weights,
     stacked,
 )
-from service.serving.tasks.task import Fields, TextReply
+from service.serving.tasks.task import TextReply
 from service.serving.tasks.texts import similarity
 from tests.fakes.serving import (
     Served,
@@ -157,7 +158,7 @@ async def test_features_of_more_than_a_few_tokens_are_made_beside_the_event_loop
     where = []
     results_of = features_task._results
 
-    def noted(reply: TextReply, features: Features) -> Iterator[Fields]:
+    def noted(reply: TextReply, features: Features) -> Iterator[TextFeatures]:
         where.append(threading.current_thread() is threading.main_thread())
         return results_of(reply, features)
 

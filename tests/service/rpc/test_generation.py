@@ -14,9 +14,9 @@ from attendant.v1 import generation_pb2_grpc
 from attendant.v1 import text_pb2 as text_pb
 from grpc import StatusCode
 
-from service.contract.grammar import KINDS
-from service.generation.params import SamplingParams
-from service.generation.sampling import logprobs_of
+from service.generation.choosing.params import SamplingParams
+from service.generation.choosing.sampling import logprobs_of
+from service.grammars.form import KINDS
 from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
 from tests.fakes.sessions import (
     END_ID,

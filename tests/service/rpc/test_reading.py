@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 from commands.main import app
 from models.data.questions import Question, QuestionDataset
 from models.recipes.answering import window_questions
+from service.calls.reading import Entity
 from service.contract.tensors import strings_from_raw
 from service.errors import InvalidArgument, SettingError
-from service.runtime import tokenizer as tokenizers
-from service.runtime.tokenizer import Text, WindowTokenizer
 from service.serving.tasks import entities as entities_task
-from service.serving.tasks.task import Fields, TextReply, TextTaskModel
+from service.serving.tasks.task import TextReply, TextTaskModel
 from service.serving.text_model import TextModel
+from service.text import tokenizer as tokenizers
+from service.text.tokenizer import Text, WindowTokenizer
 from tests.fakes.command_line import run
 from tests.fakes.every_task import every_task
 from tests.fakes.serving import Served, inference, refusal, strings_of
@@ -85,7 +86,7 @@ async def test_many_tokens_are_read_beside_the_event_loop(
 
     def found(
         _: TextTaskModel, texts: Sequence[Text], __: TextReply, ___: str
-    ) -> list[list[Fields]]:
+    ) -> list[list[Entity]]:
         where.append(threading.current_thread() is threading.main_thread())
         return [[] for _ in texts]
 

@@ -10,7 +10,7 @@ from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
 from service.errors import LoadError
-from service.generation.params import SamplingParams, with_defaults
+from service.generation.choosing.params import SamplingParams, with_defaults
 from tests.fakes.serving import Served, serving, within_patience
 from tests.fakes.sessions import generator_manifest, greedy_text, write_model
 

@@ -17,9 +17,9 @@ from tritonclient.grpc import InferenceServerClient, InferenceServerException
 from tritonclient.grpc import aio as triton_aio
 from typer.testing import CliRunner
 
-from commands.ask.access import Access
-from commands.ask.client import Client
-from commands.ask.refusal import CallError
+from commands.ask.client.access import Access
+from commands.ask.client.client import Client
+from commands.ask.client.refusal import CallError
 from commands.main import app as command_line
 from service.app import App
 from service.errors import SettingError

@@ -21,7 +21,6 @@ from service.contract.model_config import parse_config
 from service.errors import InvalidArgument, ModelFailed, Overloaded
 from service.observe.metrics import ModelMetrics
 from service.observe.observers import Observers
-from service.runtime.tokenizer import TextTokenizer
 from service.serving.model import Caller, Host, InferRequest
 from service.serving.tasks.table import text_signature
 from service.serving.tasks.task import softmax
@@ -29,6 +28,7 @@ from service.serving.tensor_model import TensorModel
 from service.serving.text_model import TextModel
 from service.serving.workers import INLINE_CHARACTERS
 from service.settings import Settings
+from service.text.tokenizer import TextTokenizer
 from tests.fakes.sessions import (
     LABELS,
     WORDS,

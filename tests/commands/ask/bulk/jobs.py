@@ -14,7 +14,7 @@ from attendant.v1 import text_pb2 as pb
 from commands.ask.bulk.job import Job, run_job
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.work import Work, work_of
-from commands.ask.refusal import CallError
+from commands.ask.client.refusal import CallError
 
 WIDTH = 5
 MODEL = pb.Model(name="mini", version="3", precision="fp32", embedding_size=WIDTH)

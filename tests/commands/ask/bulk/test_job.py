@@ -15,8 +15,8 @@ from attendant.v1 import text_pb2 as pb
 from commands.ask.bulk.job import run_job
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.windows import Windows
+from commands.ask.client.refusal import CallError
 from commands.ask.lines import Line, StreamedTexts
-from commands.ask.refusal import CallError
 from service.errors import AttendantError, InvalidArgument, SettingError
 from tests.commands.ask.bulk.jobs import (
     NAMED,

@@ -2,11 +2,12 @@
 
 import msgspec
 import pytest
-from attendant.v1 import generation_pb2, reading_pb2
+from attendant.v1 import generation_pb2
 
 from service.api.access import PROTOCOLS
+from service.calls.reading import Fill, FilledMask
 from service.http.huggingface import generation, reading, texts
-from service.http.token_parts import TokenParts
+from service.http.shared.token_parts import TokenParts
 
 SMILE = "\U0001f600".encode()
 
@@ -24,8 +25,8 @@ def test_a_fill_stands_in_its_text_as_its_vocabulary_means_it(
     spelled: str, written: str, sequence: str
 ) -> None:
     text = "go away run [MASK]."
-    mask = reading_pb2.FilledMask(start=12, end=18)
-    fill = reading._fill(text, mask, reading_pb2.Fill(token=spelled, token_id=1))
+    fills = [Fill(1, spelled, 0.5, -1.0)]
+    fill = reading._fill(text, FilledMask(12, 18, fills), fills[0])
     assert (fill["token_str"], fill["sequence"]) == (written, sequence)
 
 

@@ -19,7 +19,7 @@ from service.http.kserve.control import (
     write_regions,
     write_trace_settings,
 )
-from service.http.plain import plain
+from service.http.wire.plain import plain
 
 
 def body(content: Any) -> bytes:

@@ -12,7 +12,7 @@ from service.contract.interface import ModelInterface
 from service.contract.tensors import Signature, to_raw
 from service.errors import InvalidArgument
 from service.http.kserve.generate import parse_generate, write_generated
-from service.http.plain import plain
+from service.http.wire.plain import plain
 from tests.fakes.serving import NO_SHARING
 from tests.fakes.sessions import spec
 

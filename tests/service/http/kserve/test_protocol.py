@@ -230,7 +230,7 @@ async def test_of_a_long_answer_the_connection_holds_little_while_it_is_not_read
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     front = served.app._http
     assert front is not None
-    (connection,) = front._all()
+    (connection,) = front._connections.all
     await eventually(lambda: connection.flow.write_paused)
     await asyncio.sleep(0.05)
     assert connection.transport.get_write_buffer_size() < 2**20

@@ -17,7 +17,7 @@ from service.contract.tensors import DATATYPES, Signature
 from service.errors import InvalidArgument
 from service.http.kserve.raw_request import raw_infer
 from service.http.kserve.request import InferCall, header_length_of, parse_infer
-from service.http.plain import plain
+from service.http.wire.plain import plain
 from tests.fakes.serving import NO_SHARING
 from tests.fakes.sessions import spec
 

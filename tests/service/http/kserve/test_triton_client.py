@@ -12,9 +12,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from service.api.tensors import parse_inputs
 from service.contract.tensors import DATATYPES, Signature, to_raw
-from service.http.compression import compressed
 from service.http.kserve.request import Delivery, parse_infer
 from service.http.kserve.response import write_infer
+from service.http.wire.compression import compressed
 from tests.fakes.serving import NO_SHARING
 from tests.fakes.sessions import spec
 

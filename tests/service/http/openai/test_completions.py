@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.errors import ModelFailed
-from service.generation.sampling import logprobs_of
+from service.generation.choosing.sampling import logprobs_of
 from tests.fakes.every_task import every_task
 from tests.fakes.http import Answer, ask
 from tests.fakes.serving import Served, eventually, serving, within_patience

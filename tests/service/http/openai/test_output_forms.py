@@ -9,8 +9,8 @@ import pytest
 from attendant.v1 import generation_pb2 as pb
 
 from service.api.calls import Arrival, Calls
-from service.contract.grammar import Grammar
 from service.errors import InvalidArgument
+from service.grammars.form import Grammar
 from service.http.status import ENDS
 from service.observe.logs import RequestLog
 from tests.fakes.grammars import piece_compiler

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.calls.features import Attend
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument
 from service.records import Timings
-from service.runtime.tokenizer import SourceAndTargetTokenizer, TextTokenizer
 from service.serving.tasks.attention import ATTENTION, METHODS, Matrices
-from service.serving.tasks.task import MAX_VALUES, Fields, OutputRows, TextReply
+from service.serving.tasks.task import MAX_VALUES, OutputRows, TextReply
+from service.text.tokenizer import SourceAndTargetTokenizer, TextTokenizer
 from tests.fakes.sessions import PAD_ID, write_tokenizer
 
 LAYERS, HEADS = 3, 2
@@ -41,8 +42,8 @@ def model(tmp_path: Path) -> Model:
     return Model(SourceAndTargetTokenizer(path, 12, 100, has_encodings=True))
 
 
-def request_for(**fields: Any) -> Fields:
-    return {"text": "win a prize", "target": "", "layers": (), "heads": ()} | fields
+def request_for(**fields: Any) -> Attend:
+    return Attend(**{"model": "looking", "text": "win a prize"} | fields)
 
 
 def answer_of(model: Model, **fields: Any) -> tuple[np.ndarray, dict[str, Any]]:
@@ -63,30 +64,30 @@ def test_a_request_that_names_nothing_gets_all_layers_and_heads(model: Model) ->
     matrices, answer = answer_of(model)
     assert answer["num_tokens"] == 5
     pieces = ["[CLS]", "win", "a", "prize", "[SEP]"]
-    assert [token["piece"] for token in answer["queries"]] == pieces
+    assert [token.piece for token in answer["queries"]] == pieces
     assert answer["keys"] == answer["queries"]
-    places = [(each["layer"], each["head"]) for each in answer["matrices"]]
+    places = [(each.layer, each.head) for each in answer["matrices"]]
     assert places == [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     for each in answer["matrices"]:
-        assert each["weights"] == matrices[each["layer"], each["head"]].ravel().tolist()
+        assert each.weights.tolist() == matrices[each.layer, each.head].ravel().tolist()
 
 
 def test_a_request_gets_the_layers_and_heads_that_it_names_in_its_order(model: Model) -> None:
     matrices, answer = answer_of(model, layers=(2, 0), heads=(1,))
-    places = [(each["layer"], each["head"]) for each in answer["matrices"]]
+    places = [(each.layer, each.head) for each in answer["matrices"]]
     assert places == [(2, 1), (0, 1)]
     for each in answer["matrices"]:
-        assert each["weights"] == matrices[each["layer"], each["head"]].ravel().tolist()
+        assert each.weights.tolist() == matrices[each.layer, each.head].ravel().tolist()
 
 
 def test_what_was_written_attends_to_what_was_read(model: Model) -> None:
     """Queries are the target's three tokens, keys the source's five."""
     model.manifest = manifest_of("encoder-decoder")
     _, answer = answer_of(model, target="cash")
-    assert [token["piece"] for token in answer["queries"]] == ["[CLS]", "cash", "[SEP]"]
-    assert [token["piece"] for token in answer["keys"]][1:-1] == ["win", "a", "prize"]
+    assert [token.piece for token in answer["queries"]] == ["[CLS]", "cash", "[SEP]"]
+    assert [token.piece for token in answer["keys"]][1:-1] == ["win", "a", "prize"]
     assert answer["num_tokens"] == 8
-    assert [len(each["weights"]) for each in answer["matrices"]] == [15] * LAYERS * HEADS
+    assert [len(each.weights) for each in answer["matrices"]] == [15] * LAYERS * HEADS
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import struct
 import numpy as np
 import pytest
 
-from commands.ask.comparison import ComparedWord, Crossing, compared, crossing_of, short_names
-from commands.ask.fill_picture import picture
+from commands.ask.shown.comparison import ComparedWord, Crossing, compared, crossing_of, short_names
+from commands.ask.shown.fill_picture import picture
 from service.serving.tasks.fill_mask import best_fills, fills_among
 
 LOGITS = np.array([0.0, 3.0, -1.0, 3.0, 2.0], np.float32)

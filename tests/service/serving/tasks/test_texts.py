@@ -11,13 +11,13 @@ from tokenizers import Tokenizer
 from service.contract.embedder_use import unit
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument
-from service.runtime.tokenizer import TextTokenizer
 from service.serving.tasks.texts import (
     MAX_NAMED_WORDS,
     MAX_WORD_CHARACTERS,
     WORD_VECTORS,
     similarity,
 )
+from service.text.tokenizer import TextTokenizer
 from tests.fakes.sessions import SPECIAL, embedder_manifest, write_tokenizer
 
 

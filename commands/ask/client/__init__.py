@@ -1,0 +1,1 @@
+"""Connections to a server, by gRPC or HTTP, with TLS and keys."""

@@ -1,0 +1,129 @@
+"""GPTQ: 4-bit weights, each rounded so that it makes up for the errors of those before it.
+
+Rounded to the nearest step, the errors of a column of weights add up as they come. What matters is
+the error of the product on the inputs that it meets, and those have correlated channels: the error
+of one weight is mostly undone by a small change of those that are rounded after it. GPTQ (Frantar
+et al. 2022, arXiv 2210.17323) computes these changes from the second moments of the inputs.
+Channels with the largest inputs come first, when most weights are left to compensate.
+
+Knows nothing of graphs.
+"""
+# ruff: noqa: N803, N806, N815 - suffixes are array layouts: K inputs, N outputs, B blocks
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+DAMPING = 0.01  # of the mean second moment, added to all: sample texts do not span all inputs
+CHUNK = 128  # weights of a column whose changes are applied together
+SLAB = 4_096  # columns at once: a chunk of them stays in a processor's cache
+SHARES = np.linspace(0.7, 1.05, 15)  # of the step that holds a block's largest weight
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """Weights as whole steps, and the size of a step for each block of a column."""
+
+    steps_KN: np.ndarray  # int8
+    scales_BN: np.ndarray  # float32
+
+
+def round_nearest(weights_KN: np.ndarray, bits: int, block_size: int) -> Rounded:
+    """Each to the nearest step of its block, whose largest weight is the end of the range."""
+    scales_BN = _largest_scales(_in_blocks(weights_KN, block_size), bits)
+    return Rounded(_steps(weights_KN, _of_rows(scales_BN, weights_KN, block_size), bits), scales_BN)
+
+
+def round_compensated(
+    weights_KN: np.ndarray, moments_KK: np.ndarray, bits: int, block_size: int
+) -> Rounded:
+    """Rounded for inputs with these second moments, the sum of x_i * x_j over samples."""
+    order_K, upper_KK = _elimination(moments_KK)
+    steps_KN = np.empty(weights_KN.shape, np.int8)
+    num_blocks, num_columns = -(-len(weights_KN) // block_size), weights_KN.shape[1]
+    scales_BN = np.empty((num_blocks, num_columns), np.float32)
+    for first in range(0, num_columns, SLAB):
+        slab = slice(first, first + SLAB)
+        scales_BN[:, slab] = _searched_scales(weights_KN[:, slab], bits, block_size)
+        scales_KN = _of_rows(scales_BN[:, slab], weights_KN, block_size)
+        steps_KN[order_K, slab] = _eliminated(
+            weights_KN[order_K, slab], scales_KN[order_K], upper_KK, bits
+        )
+    return Rounded(steps_KN, scales_BN)
+
+
+def _elimination(moments_KK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The order of channels, and the factor of the inverse moments in it: an upper triangle."""
+    moments_KK = moments_KK.astype(np.float64)
+    sizes_K = moments_KK.diagonal().copy()
+    mean = sizes_K.mean() or 1.0
+    moments_KK[np.diag_indices(len(sizes_K))] += DAMPING * mean
+    order_K = np.argsort(-sizes_K, kind="stable")
+    inverse_KK = np.linalg.inv(moments_KK[np.ix_(order_K, order_K)])
+    return order_K, np.linalg.cholesky(inverse_KK).T.astype(np.float32)
+
+
+def _eliminated(
+    weights_KN: np.ndarray, scales_KN: np.ndarray, upper_KK: np.ndarray, bits: int
+) -> np.ndarray:
+    """The steps of weights in the order of elimination."""
+    left_KN = weights_KN.astype(np.float32, copy=True)
+    steps_KN = np.empty(weights_KN.shape, np.int8)
+    bounds = [*range(0, len(left_KN), CHUNK), len(left_KN)]
+    for start, end in pairwise(bounds):
+        errors = np.empty((end - start, left_KN.shape[1]), np.float32)
+        for row in range(start, end):
+            steps_KN[row] = _steps(left_KN[row], scales_KN[row], bits)
+            off_N = left_KN[row] - steps_KN[row] * scales_KN[row]
+            errors[row - start] = off_N / upper_KK[row, row]
+            left_KN[row + 1 : end] -= np.outer(upper_KK[row, row + 1 : end], errors[row - start])
+        left_KN[end:] -= upper_KK[start:end, end:].T @ errors
+    return steps_KN
+
+
+def _searched_scales(weights_KN: np.ndarray, bits: int, block_size: int) -> np.ndarray:
+    """[B, N]: of some steps up to the largest weight's, those with the least squared error."""
+    blocks_BSN = _in_blocks(weights_KN, block_size)
+    largest_BN = _largest_scales(blocks_BSN, bits)
+    least_BN = np.full(largest_BN.shape, np.inf, np.float32)
+    scales_BN = largest_BN.copy()
+    for share in SHARES:
+        tried_BN = largest_BN * np.float32(share)
+        steps_BSN = _steps(blocks_BSN, tried_BN[:, None], bits)
+        error_BN = np.square(steps_BSN * tried_BN[:, None] - blocks_BSN).sum(axis=1)
+        is_better_BN = error_BN < least_BN
+        least_BN[is_better_BN] = error_BN[is_better_BN]
+        scales_BN[is_better_BN] = tried_BN[is_better_BN]
+    return scales_BN
+
+
+def _in_blocks(weights_KN: np.ndarray, block_size: int) -> np.ndarray:
+    """[B, S, N], the last block filled with zeros."""
+    num_inputs, num_columns = weights_KN.shape
+    num_blocks = -(-num_inputs // block_size)
+    padding = num_blocks * block_size - num_inputs
+    padded = np.pad(weights_KN, ((0, padding), (0, 0))) if padding else weights_KN
+    blocks_BSN: np.ndarray = padded.reshape(num_blocks, block_size, num_columns)
+    return blocks_BSN
+
+
+def _largest_scales(blocks_BSN: np.ndarray, bits: int) -> np.ndarray:
+    """[B, N]: a step of which the largest weight is the most negative number."""
+    high_BN, low_BN = blocks_BSN.max(axis=1), blocks_BSN.min(axis=1)
+    signed_BN = np.where(high_BN > -low_BN, high_BN, low_BN)
+    scales_BN: np.ndarray = (signed_BN / -(2 ** (bits - 1))).astype(np.float32)
+    scales_BN[scales_BN == 0] = 1.0
+    return scales_BN
+
+
+def _of_rows(scales_BN: np.ndarray, weights_KN: np.ndarray, block_size: int) -> np.ndarray:
+    """[K, N]: the scale of each weight."""
+    repeated: np.ndarray = np.repeat(scales_BN, block_size, axis=0)[: len(weights_KN)]
+    return repeated
+
+
+def _steps(values: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
+    end = 2 ** (bits - 1)
+    steps: np.ndarray = np.rint(values / scales).clip(-end, end - 1).astype(np.int8)
+    return steps

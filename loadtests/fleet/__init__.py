@@ -1,1 +1,0 @@
-"""Several servers behind an autoscaler, measured and simulated."""

@@ -1,0 +1,165 @@
+"""Messages of protobuf to records and back, by the names of their fields; the .proto is published.
+
+Made once per method, when the server starts: a name that one side alone has stops the start. What
+is alike stays what it is: lists of a message are a record's as they are.
+
+Rows of float32 are copied as bytes: a message's own list makes an object of each number. A repeated
+float is written as its number, its size and its values in little-endian float32, so that a row of
+NumPy's is a message's bytes but for the beginning. See
+https://protobuf.dev/programming-guides/encoding/#packed
+"""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
+
+import msgspec
+import numpy as np
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from service.api.wire import bytes_prefix
+
+Convert: TypeAlias = Callable[[Any], Any]
+Record: TypeAlias = type[msgspec.Struct]
+
+
+class Codec(NamedTuple):
+    """Both ways between a method's messages and its records."""
+
+    read: Convert  # a request's message to its record; raises what the record raises
+    write: Convert  # an answer's record to its message
+
+
+def reader(kind: type[Message], record: Record) -> Convert:
+    """A function from messages to records. Raises `TypeError` where their fields differ.
+
+    The names of enumerated values are told as such: the first is without one, and a number
+    without a value stays one. An optional field that the message leaves out is None.
+    """
+    descriptor: Any = kind.DESCRIPTOR
+    fields = _fields_of(descriptor, record)
+    names = record.__struct_fields__
+    get = attrgetter(*names) if len(names) > 1 else lambda message: (getattr(message, names[0]),)
+    converts = [(place, how) for place, name in enumerate(names) if (how := _read(fields[name]))]
+    optional = [(place, name) for place, name in enumerate(names) if _is_optional(fields[name])]
+
+    def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
+        values = list(get(message))
+        for place, how in converts:
+            values[place] = how(values[place])
+        for place, name in optional:
+            if not message.HasField(name):
+                values[place] = None
+        return record(*values)
+
+    return read
+
+
+def writer(kind: type[Message], record: Record) -> Convert:
+    """A function from records to messages. Raises `TypeError` where their fields differ."""
+    descriptor: Any = kind.DESCRIPTOR
+    return _writer(descriptor, record)(kind)
+
+
+def packed(number: int, values: np.ndarray) -> bytes:
+    """The bytes of a message that has values in the field of that number, and nothing else."""
+    raw = values.astype("<f4", copy=False).tobytes()
+    return bytes_prefix(number, len(raw)) + raw
+
+
+def _fields_of(message: Descriptor, record: Record) -> dict[str, FieldDescriptor]:
+    fields = {field.name: field for field in message.fields}
+    if differing := fields.keys() ^ set(record.__struct_fields__):
+        raise TypeError(f"{record.__name__} and {message.name} differ in {sorted(differing)}")
+    return fields
+
+
+def _read(field: FieldDescriptor) -> Convert | None:
+    """What makes a record's value of a message's; None where they are the same."""
+    if field.enum_type is not None:
+        names = names_of(field.enum_type)
+        if field.is_repeated:
+            return lambda numbers: [names.get(each, each) for each in numbers]
+        return lambda number: names.get(number, number)
+    if field.message_type is not None:
+        (only,) = field.message_type.fields  # as TokenIds, which has ids and nothing else
+        return lambda rows: [getattr(row, only.name) for row in rows]
+    return None
+
+
+def _is_optional(field: FieldDescriptor) -> bool:
+    return bool(field.has_presence) and field.message_type is None
+
+
+def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
+    """`LAYERS_SUM_ALL` is "sum_all"."""
+    prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return {
+        value.number: value.name.removeprefix(prefix).lower() if value.number else ""
+        for value in kind.values
+    }
+
+
+def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
+    """Of what makes such a message, its class or a field's `add`, a function from records."""
+    fields, hints = _fields_of(message, record), get_type_hints(record)
+    inner = {
+        name: _writer(field.message_type, _record_in(hints[name]))
+        for name, field in fields.items()
+        if field.message_type is not None
+    }
+    lists = [(name, of) for name, of in inner.items() if fields[name].is_repeated]
+    alone = [
+        (name, of(GetMessageClass(fields[name].message_type)))
+        for name, of in inner.items()
+        if not fields[name].is_repeated
+    ]
+    arrays = [(name, field.number) for name, field in fields.items() if _is_row(field)]
+    numbers = [
+        (name, {each: number for number, each in names_of(field.enum_type).items()})
+        for name, field in fields.items()
+        if field.enum_type is not None
+    ]
+    apart = {name for name, _ in arrays} | inner.keys()
+    plain = [name for name in record.__struct_fields__ if name not in apart]
+    optional = {name for name in plain if _is_optional(fields[name])}
+
+    def of(make: Callable[..., Any]) -> Convert:
+        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+            values: dict[str, Any] = {}
+            for name in plain:
+                if (value := getattr(answer, name)) or (value is not None and name in optional):
+                    values[name] = value
+            for name, choices in numbers:
+                if name in values:
+                    values[name] = choices[values[name]]
+            for name, written_of in alone:
+                if (value := getattr(answer, name)) is not None:
+                    values[name] = written_of(value)
+            written = make(**values)
+            for name, number in arrays:
+                if len(row := getattr(answer, name)):
+                    written.MergeFromString(packed(number, np.asarray(row)))
+            for name, writer_to in lists:
+                write_row = writer_to(getattr(written, name).add)
+                for row in getattr(answer, name):
+                    write_row(row)
+            return written
+
+        return write
+
+    return of
+
+
+def _is_row(field: FieldDescriptor) -> bool:
+    return bool(field.is_repeated) and field.type == FieldDescriptor.TYPE_FLOAT
+
+
+def _record_in(hint: Any) -> Record:  # noqa: ANN401 - a type
+    """The record that a field has, alone or in a list."""
+    kinds = hint, *get_args(hint)
+    return next(
+        each for each in kinds if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    )

@@ -1,0 +1,67 @@
+"""Calls about what is inside of a network: the states of its layers, and its attention."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from service.calls.answers import Answered, AttentionMatrix, Row, Token
+from service.calls.record import Call, Texts, said
+from service.calls.texts import CUT
+
+Layers: TypeAlias = (
+    Literal[
+        "", "first", "last", "second_to_last", "sum_last_four", "concat_last_four", "sum_all", "mix"
+    ]
+    | int
+)
+Pooling: TypeAlias = Literal["", "mean", "cls", "none"] | int
+
+
+class ExtractFeatures(Call, frozen=True):
+    """Texts whose hidden states are asked for."""
+
+    texts: Annotated[Texts, said("Texts to read.", counted=True)] = ()
+    truncate: Annotated[bool, said(CUT)] = False
+    layers: Annotated[Layers, said("Which layers; by default the last.")] = ""
+    pooling: Annotated[Pooling, said("One vector for each text, or for each token.")] = ""
+    weights: Annotated[Sequence[float], said("Of a mix: one for each layer.")] = ()
+
+
+class Attend(Call, frozen=True):
+    """A text, and what was written of it, whose attention is asked for."""
+
+    text: Annotated[str, said("The text.")] = ""
+    target: Annotated[str, said("What was written of it, of models that write.")] = ""
+    layers: Annotated[Sequence[int], said("Layers from 0; none: all.")] = ()
+    heads: Annotated[Sequence[int], said("Heads from 0; none: all.")] = ()
+
+
+class TextFeatures(msgspec.Struct, frozen=True):
+    """The features of one text: of its tokens, or one vector."""
+
+    vectors: Sequence[Row]
+    tokens: Sequence[Token]
+    num_tokens: int
+    is_truncated: bool
+
+
+class Features(Answered, frozen=True, kw_only=True):
+    """The features of all texts, in their order."""
+
+    num_tokens: int
+    results: Sequence[TextFeatures]
+
+    @property
+    def num_values(self) -> int:
+        """About how many numbers it has."""
+        return sum(len(row.values) for each in self.results for row in each.vectors)
+
+
+class Attention(Answered, frozen=True, kw_only=True):
+    """The tokens that look, those that are looked at, and the weights between them."""
+
+    num_tokens: int
+    queries: Sequence[Token]
+    keys: Sequence[Token]
+    matrices: Sequence[AttentionMatrix]

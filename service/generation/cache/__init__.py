@@ -1,0 +1,1 @@
+"""Keys and values that outlast a step: slots, blocks, and the beginnings of prompts."""

@@ -1,0 +1,1 @@
+"""Generative graphs as the engine sees them: their inputs, memory and adapters."""

@@ -1,0 +1,364 @@
+"""Run a decoder over key/value buffers that never move: tokens in, logits out.
+
+Knows slots and tokens, nothing of sequences or requests. One thread only. The graph reads and
+writes the same buffers (`past_key_values.*` and `present.*` are bound to one address), and a run
+takes neighbouring slots by binding a range of rows: nothing is copied per step.
+
+What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
+for any rows; several tokens for rows without a past; or several tokens for one row. Rows without a
+past go to a graph of their own where there is one beside the decoder's, see
+`export/graphs/prefill.py`.
+"""
+# ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from service.contract.precision import MAX_DRAFT_TOKENS
+from service.contract.tensors import Datatype, Signature, TensorSpec
+from service.errors import LoadError
+from service.generation.cache.prefix_pieces import PrefixPieces
+from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.adapter_buffers import (
+    MASK,
+    AdapterBuffers,
+    AdapterShape,
+    fill_mask,
+)
+from service.generation.decoders.logits_memory import (
+    BoundLogits,
+    DeviceLogits,
+    HostLogits,
+    LogitsMemory,
+    num_candidates_of,
+)
+from service.runtime.binding import Binding, Bound, HostMemory, Inputs, Memory
+from service.runtime.device_memory import DeviceMemory
+from service.runtime.session import OnnxSession
+
+INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
+PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx
+TEXT_INPUTS = ("input_ids", "attention_mask")
+POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
+MAX_SLOTS = 256  # a prompt is compared with all of them
+MIN_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # room for a row's token, and drafted ones after it
+MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
+
+
+_Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they vary
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderShape:
+    """Sizes that a decoder's graph states."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_size: int
+    vocab_size: int
+    cache_type: Datatype
+    takes_positions: bool
+    num_candidates: int = 0  # of each row; 0 where the graph gives logits only
+
+    @classmethod
+    def of(cls, signature: Signature) -> "DecoderShape":
+        """Read from a graph's tensors, or `LoadError` where it is no decoder with a cache."""
+        inputs = {spec.name: spec for spec in signature.inputs}
+        outputs = {spec.name: spec for spec in signature.outputs}
+        num_layers = sum(name.startswith("past_key_values.") for name in inputs) // 2
+        caches = cache_names(num_layers)
+        taken = {*INPUTS, *(past for past, _ in caches)}
+        known = {"logits", *(present for _, present in caches)}
+        if not num_layers or inputs.keys() - {POSITIONS} != taken or not known <= outputs.keys():
+            raise LoadError(
+                f"a decoder takes {', '.join(INPUTS)} and past_key_values.*.key and .value, and "
+                f"gives logits and present.*; the graph takes {sorted(inputs)} and gives "
+                f"{sorted(outputs)}"
+            )
+        logits, cache = outputs["logits"], inputs["past_key_values.0.key"]
+        for past, _ in caches:
+            _check_cache(inputs[past], cache)
+        if len(logits.dims) != 2 or logits.dims[1] < 1:
+            raise LoadError(f"'logits' has dims {list(logits.dims)}, expected [-1, vocabulary]")
+        _, num_kv_heads, _, head_size = cache.dims
+        return cls(
+            num_layers,
+            num_kv_heads,
+            head_size,
+            logits.dims[1],
+            cache.datatype,
+            takes_positions=POSITIONS in inputs,
+            num_candidates=num_candidates_of(signature),
+        )
+
+    def bytes_per_slot(self, max_tokens: int) -> int:
+        """Keys and values of every layer."""
+        per_token = 2 * self.num_layers * self.num_kv_heads * self.head_size
+        return per_token * self.cache_type.dtype.itemsize * max_tokens
+
+
+class OnnxDecoder:
+    """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
+
+    def __init__(
+        self,
+        session: OnnxSession,
+        *,
+        num_slots: int,
+        max_tokens: int,
+        max_rows: int,
+        by_slot: Mapping[str, Bound] | None = None,
+        prefill: OnnxSession | None = None,
+        adapted: OnnxSession | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        """`by_slot` are further inputs, one row per slot: the caller writes, the graph reads.
+
+        `adapted` runs where a row has an adapter. Buffers are in `memory`, the host's where it is
+        not given. Raises `LoadError` for a `prefill` that does not give what the cache takes, for
+        an `adapted` with another cache, and `OutOfMemory`.
+        """
+        self._of_slots = dict(by_slot or {})
+        self.shape = DecoderShape.of(without(session.signature, self._of_slots))
+        self.num_slots = num_slots
+        self.max_tokens = max_tokens
+        self._session = session
+        self._prefill = prefill
+        if prefill is not None:
+            _check_prefill(prefill.signature, self.shape)
+        self._adapted = adapted
+        self.adapters: AdapterBuffers | None = None
+        if adapted is not None:
+            self.adapters = _adapter_buffers(adapted.signature, self.shape)
+        self._memory = memory or HostMemory()
+        sizes = (num_slots, self.shape.num_kv_heads, max_tokens, self.shape.head_size)
+        self._buffers: list[Any] = [
+            self._memory.zeros(sizes, self.shape.cache_type) for _ in self._names
+        ]
+        # As many tokens of one row can have logits as a step has rows: they take the same memory.
+        self.max_logits_per_row = (
+            max(max_rows, MIN_LOGITS_PER_ROW) if self.shape.takes_positions else 1
+        )
+        num_logits = max(max_rows, self.max_logits_per_row)
+        self._logits: LogitsMemory
+        self._on_host: frozenset[str] = frozenset()
+        if isinstance(self._memory, DeviceMemory):
+            assert prefill is None, "what it computes is put into slots on the host"
+            self._on_host = session.inputs_on_host
+            self._logits = DeviceLogits(
+                self._memory, num_logits, self.shape.vocab_size, self.shape.num_candidates
+            )
+        else:
+            self._logits = HostLogits(num_logits, self.shape.vocab_size)
+        self._bound: OrderedDict[tuple[int, int, int, bool], _Run] = OrderedDict()
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape.vocab_size
+
+    @property
+    def _names(self) -> list[tuple[str, str]]:
+        return cache_names(self.shape.num_layers)
+
+    def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
+        """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
+        self._memory.copy_rows(self._buffers, source, target, slice(start, num_tokens), axis=2)
+
+    def prefix_memory(self, max_bytes: int) -> PrefixPieces | None:
+        """Memory for pieces of slots; None for those on a device, and where it holds none."""
+        if isinstance(self._memory, DeviceMemory):
+            return None
+        pieces = PrefixPieces(self._buffers, max_bytes)
+        return pieces if pieces.num_places else None
+
+    @property
+    def pads_prompts(self) -> bool:
+        return self._prefill is None
+
+    def run(
+        self,
+        first_slot: int,
+        rows: Sequence[np.ndarray],
+        num_past: Sequence[int],
+        num_logits: int = 1,
+        places: Sequence[int] = (),
+    ) -> StepLogits:
+        """Logits [B, V], float32, of each row's last token, for slots `first_slot` and following.
+
+        A row holds the ids of the slot's next tokens, `num_past` how many it has already. One row
+        alone can have the logits of its last `num_logits` tokens, [num_logits, V]. `places` are
+        those of the rows' adapters, 0 for none, and empty where no row has one. The result is
+        overwritten by the next run. Raises `ModelFailed`.
+        """
+        assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
+        num_rows, num_tokens = len(rows), max(map(len, rows))
+        if self._prefill is not None and num_logits == 1 and not any(num_past):
+            return self._start(self._prefill, first_slot, rows)
+        has_adapters = any(places)
+        key = (first_slot, num_rows, num_tokens, has_adapters)
+        is_kept = num_tokens == max(1, num_logits)  # these come again and again
+        run = self._bound.pop(key, None) if is_kept else None
+        run = run or self._bind(*key, num_logits)
+        if is_kept:
+            self._bound[key] = run
+            if len(self._bound) > MAX_BINDINGS:
+                self._bound.popitem(last=False)
+        run.fill(rows, np.array(num_past))
+        if has_adapters:
+            fill_mask(run.inputs.arrays[MASK], places)
+        run.inputs.send()
+        run.binding.run()
+        return run.logits.read()
+
+    def _start(
+        self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray]
+    ) -> StepLogits:
+        """Compute rows without a past, and put what they leave into their slots."""
+        ends = np.cumsum([len(row) for row in rows]).tolist()
+        presents = [present for _, present in self._names]
+        logits_BV, *cached = prefill.run(padded(rows), ["logits", *presents])
+        heads = (self.shape.num_kv_heads, self.shape.head_size)
+        for buffer, cached_1ND in zip(self._buffers, cached, strict=True):
+            parts = np.split(cached_1ND[0].reshape(-1, *heads), ends[:-1])
+            for slot, part_SHDh in enumerate(parts, start=first_slot):
+                buffer[slot, :, : len(part_SHDh)] = part_SHDh.transpose(1, 0, 2)
+        logits = self._logits.bind(len(rows)).read()
+        logits.whole()[:] = logits_BV
+        return logits
+
+    def _bind(
+        self,
+        first_slot: int,
+        num_rows: int,
+        num_tokens: int,
+        has_adapters: bool,
+        num_logits: int,
+    ) -> "_Run":
+        num_wanted = max(num_rows, num_logits)
+        arrays: dict[str, np.ndarray] = {
+            "input_ids": np.zeros((num_rows, num_tokens), np.int64),
+            "position_ids": np.zeros((num_rows, num_tokens), np.int64),
+            "seqlens_k": np.zeros(num_rows, np.int32),
+            "total_sequence_length": np.zeros((), np.int32),
+        }
+        if self.shape.takes_positions:
+            arrays[POSITIONS] = np.zeros(num_wanted, np.int64)
+        session, pasts = self._session, dict[str, Bound]()
+        if has_adapters:
+            assert self._adapted is not None, "places are of a graph with adapters"
+            assert self.adapters is not None, "the same"
+            arrays[MASK] = self.adapters.empty_mask(num_rows)
+            session, pasts = self._adapted, dict(self.adapters.arrays)
+        inputs = self._memory.inputs(arrays, self._on_host)
+        logits = self._logits.bind(num_wanted)
+        outputs: dict[str, Bound] = dict(logits.outputs)
+        for (past, present), buffer in zip(self._names, self._buffers, strict=True):
+            pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
+        for name, array in self._of_slots.items():
+            pasts[name] = array[first_slot : first_slot + num_rows]
+        binding = session.bind({**inputs.bound, **pasts}, outputs)
+        return _Run(binding, inputs, logits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A bound range of slots, and the small inputs that are written before each run."""
+
+    binding: Binding
+    inputs: Inputs
+    logits: BoundLogits
+
+    def fill(self, rows: Sequence[np.ndarray], num_past: np.ndarray) -> None:
+        arrays = self.inputs.arrays
+        ids_BS = arrays["input_ids"]
+        num_rows, num_tokens = ids_BS.shape
+        if num_tokens == 1:
+            num_new: np.ndarray = np.ones(num_rows, np.int64)
+            np.concatenate(rows, out=ids_BS[:, 0], casting="safe")
+        else:
+            num_new = np.array([len(row) for row in rows])
+            for index, row in enumerate(rows):
+                ids_BS[index, : len(row)] = row
+        # Rows that are padded have no past, so no position is beyond the longest row's last.
+        places_S = np.arange(num_tokens)
+        np.add(num_past[:, None], places_S, out=arrays["position_ids"])
+        arrays["seqlens_k"][:] = num_past + num_new - 1
+        arrays["total_sequence_length"][()] = (num_past + num_new).max()
+        if POSITIONS in arrays:
+            wanted_N = arrays[POSITIONS]
+            last_B = np.arange(num_rows) * num_tokens + num_new - 1
+            wanted_N[:] = last_B + np.arange(1 - len(wanted_N) // num_rows, 1)
+
+
+def padded(
+    rows: Sequence[np.ndarray], pad_token_id: int = 0, num_tokens: int | None = None
+) -> dict[str, np.ndarray]:
+    """Rows of ids as one right-padded batch, int64 [B, S], by the names of `TEXT_INPUTS`.
+
+    S is `num_tokens`, or the length of the longest row.
+    """
+    num_tokens = num_tokens or max(map(len, rows))
+    mask_BS = np.arange(num_tokens) < np.array([[len(row)] for row in rows])
+    ids_BS = np.full(mask_BS.shape, pad_token_id, np.int64)
+    ids_BS[mask_BS] = np.concatenate(rows)
+    return dict(zip(TEXT_INPUTS, (ids_BS, mask_BS.astype(np.int64)), strict=True))
+
+
+def without(signature: Signature, names: Collection[str]) -> Signature:
+    """A graph's tensors without inputs that are bound elsewhere."""
+    return replace(
+        signature, inputs=tuple(spec for spec in signature.inputs if spec.name not in names)
+    )
+
+
+def _adapter_buffers(signature: Signature, shape: DecoderShape) -> AdapterBuffers:
+    """Buffers of a graph with adapters, or `LoadError` unless it is otherwise the decoder's."""
+    adapters = AdapterShape.of(signature)
+    own = DecoderShape.of(without(signature, adapters.input_names))
+    if own != shape:
+        raise LoadError(f"the graph with adapters is of {own}, the decoder's of {shape}")
+    return AdapterBuffers(adapters)
+
+
+def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:
+    """Raise `LoadError` unless it tells heads and their size, and is as the first layer's keys."""
+    dims = spec.dims
+    is_stated = len(dims) == 4 and (dims[0], dims[2]) == (-1, -1) and min(dims[1], dims[3]) > 0
+    if not is_stated or (dims, spec.datatype) != (first.dims, first.datatype):
+        raise LoadError(
+            f"'{spec.name}' is {spec.datatype.config_name} {list(dims)}, expected "
+            "[-1, heads, -1, head size], the same in every layer"
+        )
+
+
+def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
+    """Raise `LoadError` unless it reads texts, and gives logits and what goes into the cache."""
+    size = shape.num_kv_heads * shape.head_size
+    expected: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in TEXT_INPUTS}
+    expected["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
+    expected |= {
+        name: (shape.cache_type.dtype, (1, -1, size)) for _, name in cache_names(shape.num_layers)
+    }
+    tensors = (*signature.inputs, *signature.outputs)
+    present = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}
+    for name in sorted(expected.keys() | present.keys()):
+        one, other = (_described(each.get(name)) for each in (present, expected))
+        if one != other:
+            raise LoadError(f"the graph for prompts has '{name}' as {one}, expected {other}")
+
+
+def _described(tensor: _Tensor | None) -> str:
+    return f"{tensor[0].name} {list(tensor[1])}" if tensor else "nothing"
+
+
+def cache_names(num_layers: int) -> list[tuple[str, str]]:
+    """The names of each buffer as an input and as an output."""
+    return [
+        (f"past_key_values.{layer}.{part}", f"present.{layer}.{part}")
+        for layer in range(num_layers)
+        for part in ("key", "value")
+    ]

@@ -1,0 +1,1 @@
+"""Steps: schedulers, beams, drafts, and the step itself."""

@@ -1,0 +1,1 @@
+"""Fields and answers that several dialects of HTTP share."""

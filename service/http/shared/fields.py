@@ -1,0 +1,148 @@
+"""Fields of requests that have several forms, and work that several parts of a request are."""
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from attendant.v1 import generation_pb2 as pb
+
+from service.errors import InvalidArgument
+from service.http.shared.peer_fields import unsupported
+from service.http.status import invalid
+from service.http.wire.json_faults import Fault, of_values, told
+
+T = TypeVar("T")
+Prompt: TypeAlias = str | list[int]  # text, or token ids
+MAX_ID = 2**32 - 1
+AT_ONCE = 8  # works that begin in one turn of the event loop
+_NUMBERED = re.compile(r"text (\d+) ")
+# What a tokenizer says of a text that is too long, and what the body's field for it is.
+TRUNCATION = "ask for truncation", "set truncate_prompt_tokens to -1"
+OTHERWISE = f", or {TRUNCATION[0]}", ""  # of a body that cannot ask for it
+PROMPTS = "a text, token ids, a list of texts, or a list of lists of token ids"
+
+
+def prompts_of(raw: msgspec.Raw, name: str, most: int) -> list[Prompt]:
+    """A text, token ids, or a list of one of them, as a list. Raises `HttpError`."""
+    value = _decoded(raw, name)
+    if isinstance(value, str) or (isinstance(value, list) and value and _is_number(value[0])):
+        _check_prompt(value, name, name)
+        return [value]
+    if not isinstance(value, list):
+        raise invalid(f"{name} is {told(value)}, expected {PROMPTS}", name)
+    check_count(len(value), name, most)
+    for index, each in enumerate(value):
+        _check_prompt(each, name, f"{name}[{index}]")
+    return value
+
+
+def texts_of(raw: msgspec.Raw, name: str, most: int) -> list[str]:
+    """A text, or a list of them, as a list. Raises `HttpError`."""
+    value = _decoded(raw, name)
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list):
+        raise invalid(f"{name} is {told(texts)}, expected a text or a list of texts", name)
+    check_count(len(texts), name, most)
+    for index, each in enumerate(texts):
+        if not isinstance(each, str):
+            raise invalid(f"{name}[{index}] is {told(each)}, expected a text", name)
+    return texts
+
+
+@contextmanager
+def named_texts(
+    name_of: Callable[[int], str], way_out: str | None = TRUNCATION[1]
+) -> Iterator[None]:
+    """Errors of one of a message's texts, by its number, name the body's field it came from.
+
+    `way_out` is how the body asks for a cut, or None where no field does.
+    """
+    try:
+        yield
+    except InvalidArgument as error:
+        text = str(error)
+        if (found := _NUMBERED.match(text)) is None:
+            raise
+        name = name_of(int(found[1]))
+        what = text[found.end() :].replace(
+            *OTHERWISE if way_out is None else (TRUNCATION[0], way_out)
+        )
+        text = f"{name} {what}"
+        raise type(error)(text, re.split(r"\W", name)[0]) from error
+
+
+def is_cut(truncate_prompt_tokens: int | None, max_tokens: int | None = None) -> bool:
+    """Whether long texts are cut to the model's length, -1 or the number of its tokens or more.
+
+    Raises `HttpError` for another length.
+    """
+    is_whole = max_tokens is not None and (truncate_prompt_tokens or 0) >= max_tokens
+    if truncate_prompt_tokens not in (None, -1) and not is_whole:
+        raise unsupported("truncate_prompt_tokens", "-1 cuts texts to the model's length")
+    return truncate_prompt_tokens is not None
+
+
+def check_count(count: int, name: str, most: int) -> None:
+    if not 1 <= count <= most:
+        setting = " (--max-texts)" if count else ""
+        raise invalid(f"{name} has {count} elements, expected 1 to {most}{setting}", name)
+
+
+def sampling_params_of(named: dict[str, Any]) -> pb.SamplingParams:
+    """The message of these fields. Raises `HttpError` for a number that its field cannot hold."""
+    try:
+        return pb.SamplingParams(**named)
+    except (ValueError, TypeError) as error:
+        descriptor: Any = pb.SamplingParams.DESCRIPTOR
+        fault = of_values(named, descriptor)
+        fault = fault or Fault(f"a sampling parameter is out of range: {error}")
+        raise invalid(fault.text, (fault.field or "").partition("[")[0] or None) from error
+
+
+async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of works that run at the same time; the first error ends all of them."""
+    if len(works) == 1:
+        return [await works[0]]
+    tasks = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            for place, work in enumerate(works):
+                tasks.append(group.create_task(work))
+                if place % AT_ONCE == AT_ONCE - 1:  # others have the event loop in between
+                    await asyncio.sleep(0)
+    except BaseExceptionGroup as several:
+        for work in works[len(tasks) :]:
+            work.close()
+        raise several.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _decoded(raw: msgspec.Raw, name: str) -> Any:  # noqa: ANN401 - any JSON
+    """The value of a field, of which reading the body has checked no more than the grammar."""
+    try:
+        return msgspec.json.decode(raw)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise invalid(f"{name} is not UTF-8: a text has the byte 0x{byte:02x}", name) from error
+    except (msgspec.DecodeError, ValueError) as error:  # a number too large
+        raise invalid(f"{name} cannot be read: {error}", name) from error
+
+
+def _check_prompt(value: object, name: str, path: str) -> None:
+    """Raise `HttpError` for what is neither a text nor token ids."""
+    if isinstance(value, str):
+        return
+    if not isinstance(value, list):
+        raise invalid(f"{path} is {told(value)}, expected a text or a list of token ids", name)
+    if not value:
+        raise invalid(f"{path} has 0 token ids, expected 1 or more", name)
+    for index, each in enumerate(value):
+        if type(each) is not int or not 0 <= each <= MAX_ID:
+            raise invalid(f"{path}[{index}] is {told(each)}, expected a token id", name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""Bytes of HTTP: connections, framing, TLS, compression, and the JSON of messages."""

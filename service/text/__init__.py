@@ -1,0 +1,1 @@
+"""Texts and conversations to token ids: tokenizers, chat templates, and the bounds of both."""

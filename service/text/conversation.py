@@ -1,0 +1,167 @@
+"""A conversation that a client sends, and the templates of a model that make a prompt of it.
+
+A version's folder has the files that Hugging Face's tokenizers have: `chat_template.jinja`, or
+`chat_template` in `tokenizer_config.json`, and more by their names in `additional_chat_templates/`.
+Nothing is rendered here: a template is a program, and `text/template_process.py` runs it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from service.contract.files import read_text
+from service.errors import InvalidArgument, LoadError
+
+TOKENIZER_CONFIG, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
+MORE_TEMPLATES, SUFFIX = "additional_chat_templates", ".jinja"
+DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates
+MAX_TEMPLATE_BYTES = 2**20  # published ones have 0.1 to 20 KB
+MAX_CONFIG_BYTES = 2**26  # it may list every added token
+MAX_TEMPLATES = 16
+# In which form a model calls functions, by what the template that declares them writes.
+TOOL_FORMS = {"<tool_call>": "hermes", "[TOOL_CALLS]": "mistral", "ipython": "llama"}
+SYSTEM, DEVELOPER = "system", "developer"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages to answer, plain values as a template reads them."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()  # JSON schemas of functions
+    variables: Mapping[str, Any] = field(default_factory=dict)  # more for the template
+    needed_variables: Sequence[str] = ()  # of these, those that the template must read
+    has_answer_prompt: bool = True  # the beginning of an answer follows the messages
+    continues_last: bool = False  # the last message is to be continued, not answered
+
+    def __post_init__(self) -> None:
+        if not self.messages:
+            raise InvalidArgument("messages is empty, expected at least one message", "messages")
+        if self.continues_last and self.has_answer_prompt:
+            raise InvalidArgument(
+                "continue_final_message is true, expected no beginning of an answer behind it",
+                "continue_final_message",
+            )
+
+    @property
+    def num_characters(self) -> int:
+        """The characters of all texts in it, names included."""
+        return sum(map(_num_characters, (*self.messages, *self.tools, self.variables)))
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplates:
+    """The templates of one version by name, and the special tokens that they may write."""
+
+    texts: Mapping[str, str]
+    special_tokens: Mapping[str, str]  # as `bos_token`
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Chat templates of a folder; None where it has none. Raises `LoadError`."""
+        config = _read_config(folder / TOKENIZER_CONFIG)
+        texts = texts_of(config.get("chat_template"))
+        if (folder / TEMPLATE_FILE).exists():
+            texts[DEFAULT] = read_text(folder / TEMPLATE_FILE, MAX_TEMPLATE_BYTES)
+        for path in sorted((folder / MORE_TEMPLATES).glob(f"*{SUFFIX}")):
+            texts[path.name.removesuffix(SUFFIX)] = read_text(path, MAX_TEMPLATE_BYTES)
+        if not texts:
+            return None
+        if len(texts) > MAX_TEMPLATES or sum(map(len, texts.values())) > MAX_TEMPLATE_BYTES:
+            raise LoadError(
+                f"the chat templates are {len(texts)} of {sum(map(len, texts.values()))} "
+                f"characters in all, expected at most {MAX_TEMPLATES} of {MAX_TEMPLATE_BYTES}"
+            )
+        return cls(texts, _special_tokens_of(config))
+
+    @property
+    def tool_form(self) -> str:
+        """The form of calls of functions, by its family's name; empty where no template has one."""
+        text = self.texts.get(TOOL_USE, self.texts.get(DEFAULT, ""))
+        has_tools = "tools" in text
+        return next((form for sign, form in TOOL_FORMS.items() if has_tools and sign in text), "")
+
+    def choose(self, conversation: Conversation) -> str:
+        """The name of the template for a conversation. Raises `InvalidArgument`."""
+        name = self._name_for(conversation)
+        for variable in conversation.needed_variables:
+            if not re.search(rf"\b{re.escape(variable)}\b", self.texts[name]):
+                raise InvalidArgument(
+                    f"{variable} is not supported: the model's chat template does not read it",
+                    variable,
+                )
+        return name
+
+    def _name_for(self, conversation: Conversation) -> str:
+        if conversation.tools and TOOL_USE in self.texts:
+            return TOOL_USE
+        if DEFAULT not in self.texts:
+            raise InvalidArgument(
+                f"the model has no chat template 'default', but {', '.join(sorted(self.texts))}"
+            )
+        return DEFAULT
+
+    def messages_for(self, name: str, conversation: Conversation) -> list[dict[str, Any]]:
+        """The messages with roles that the template knows: developer is a newer name of system."""
+        knows_developer = DEVELOPER in self.texts[name]
+        messages = [dict(message) for message in conversation.messages]
+        for message in messages:
+            if message.get("role") == DEVELOPER and not knows_developer:
+                message["role"] = SYSTEM
+        return messages
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        config = json.loads(read_text(path, MAX_CONFIG_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"{path.name}: {error}") from error
+    if not isinstance(config, dict):
+        raise LoadError(f"{path.name}: expected an object")
+    return config
+
+
+def texts_of(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON
+    """The templates of `chat_template`: one text, or a list of texts with names."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {DEFAULT: value}
+    try:
+        texts = {each["name"]: each["template"] for each in value}
+    except (TypeError, KeyError) as error:
+        raise _odd_template() from error
+    if not all(isinstance(part, str) for pair in texts.items() for part in pair):
+        raise _odd_template()
+    return texts
+
+
+def _odd_template() -> LoadError:
+    return LoadError(
+        f"{TOKENIZER_CONFIG}: chat_template is neither a text nor a list of objects with name and "
+        "template"
+    )
+
+
+def _special_tokens_of(config: Mapping[str, Any]) -> dict[str, str]:
+    tokens = {}
+    for name, value in config.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(text, str):
+            tokens[name] = text
+    return tokens
+
+
+def _num_characters(value: Any) -> int:  # noqa: ANN401 - plain values
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_num_characters, value.keys())) + sum(map(_num_characters, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_num_characters, value))
+    return 0
