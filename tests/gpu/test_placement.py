@@ -2,9 +2,11 @@
 
 import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from loadtests.gpu.placement import ANNOUNCED, Placed, announced, claims_of, kernels_of
+from loadtests.gpu.context import Context, Run
+from loadtests.gpu.parity import ANNOUNCED, Placed, announced, kernels_of, place
 from service.runtime.assignment import CPU_PROVIDER, AssignedNode
 from service.runtime.session import CUDA_PROVIDER
 
@@ -23,8 +25,9 @@ PRINTED = """
 
 
 def claims(*nodes: AssignedNode, num_fused: int = 2, kernels: str = "") -> list[dict[str, Any]]:
-    placed = Placed("model", nodes, num_fused, kernels_of(kernels))
-    return list(claims_of(placed, CUDA_PROVIDER))
+    context = Context(Run(Path(), "cuda", is_tiny=True), "placement", 0.0)
+    place(context, Placed("model", nodes, num_fused, kernels_of(kernels)))
+    return list(context.findings["claims"])
 
 
 def test_nodes_on_the_device_and_shapes_on_the_cpu_hold() -> None:
@@ -59,7 +62,8 @@ def test_kernels_of_attention_are_read_from_what_is_printed() -> None:
 
 def test_what_native_code_prints_is_caught_and_the_output_is_as_before() -> None:
     before = os.environ.get(ANNOUNCED)
-    with announced() as printed:
+    printed: list[str] = []
+    with announced(printed):
         os.write(1, PRINTED.encode())
         assert os.environ[ANNOUNCED] == "1"
     assert printed == [PRINTED]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadtests.gpu.candidates import problem_of
+from loadtests.gpu.sameness import problem_of
 from service.generation.choosing.step_logits import Candidates, StepLogits
 
 ROWS = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)

@@ -1,13 +1,14 @@
-"""Checkpoints of every kind that is exported, with random weights that are the same everywhere.
+"""Networks of every kind that is exported, with random weights that are the same everywhere.
 
 Weights are larger than a fresh network's, so that different inputs get clearly different outputs,
-and a mistake in one place is seen in them. Heads have 64 values, as in the published models: fused
-kernels are chosen by that. The sizes keep an export within seconds.
+and a mistake in one place is seen in them. Heads have 64 values in full size, as in the published
+models: fused kernels are chosen by that. The sizes keep an export within seconds.
 """
 
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("free", "prize", "winner", "claim", "now", "call", "lunch", "tomorrow", "we", "are", "on")
 LABELS = tuple(f"label {index}" for index in range(5))
 PAIR_TEXT = "on the 3rd of March, 2021"  # a vocabulary of pairs is learnt from it
+PAIR_PIECES = 270
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +69,15 @@ class Sizes:
 
 TINY = Sizes(32, num_layers=2, num_heads=2, max_tokens=64, context_tokens=512, image_pixels=16)
 FULL = Sizes(256, num_layers=4, num_heads=4, max_tokens=256, context_tokens=1_024, image_pixels=64)
+Make = Callable[[Sizes], Checkpoint]
 
 
-def make_checkpoint(kind: str, sizes: Sizes) -> Checkpoint:
-    """The checkpoint of one of `KINDS`, which is the same each time."""
+@cache
+def checkpoint_of(make: Make, *, is_tiny: bool) -> Checkpoint:
+    """A network with its tokenizer, the same each time; not to be changed."""
     torch.manual_seed(SEED)
-    checkpoint = KINDS[kind](sizes)
+    checkpoint = make(TINY if is_tiny else FULL)
     randomise(checkpoint.model, SEED)
-    if isinstance(checkpoint.model, Transformer):
-        _listen(checkpoint.model)
-    if isinstance(checkpoint.model, MaskedLanguageModel):
-        _quieten(checkpoint.model)
     checkpoint.model.eval()
     return checkpoint
 
@@ -85,6 +85,11 @@ def make_checkpoint(kind: str, sizes: Sizes) -> Checkpoint:
 def randomise(model: nn.Module, seed: int) -> None:
     """Weights with which a layer keeps the size of what goes through it; biases not zero."""
     generator = torch.Generator().manual_seed(seed)
+    scales = {}
+    if isinstance(model, Transformer):  # its decoder is not to repeat what it read last
+        scales = {"feed_forward.contract.weight": 4.0, "cross_attention.output.weight": 0.3}
+    if isinstance(model, MaskedLanguageModel):  # logits are products with embeddings
+        scales = {"embeddings.weight": model.config.hidden_size**-0.5}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
@@ -92,27 +97,12 @@ def randomise(model: nn.Module, seed: int) -> None:
                 is_scale = "norm" in name and name.endswith("weight")
                 parameter.copy_(0.1 * noise + (1.0 if is_scale else 0.0))
             elif "embeddings" in name:
-                parameter.copy_(noise)
+                parameter.copy_(noise * scales.get("embeddings.weight", 1.0))
             else:
                 parameter.copy_(noise * 1.5 * parameter[0].numel() ** -0.5)
-
-
-def _listen(network: Transformer) -> None:
-    """Weights with which a decoder does not repeat one token, whatever it read last."""
-    with torch.no_grad():
-        for name, parameter in network.decoder.named_parameters():
-            if name.endswith("feed_forward.contract.weight"):
-                parameter.mul_(4.0)
-            elif name.endswith("cross_attention.output.weight"):
-                parameter.mul_(0.3)
-
-
-def _quieten(network: MaskedLanguageModel) -> None:
-    """Embeddings so short that logits, products with words', are of the size of other outputs."""
-    with torch.no_grad():
-        for name, parameter in network.encoder.embeddings.named_parameters():
-            if "norm" not in name:
-                parameter.mul_(network.config.hidden_size**-0.5)
+            for end, scale in scales.items():
+                if name.startswith("decoder.") and name.endswith(end):
+                    parameter.mul_(scale)
 
 
 def _checkpoint(
@@ -122,32 +112,34 @@ def _checkpoint(
     return Checkpoint(model, task, labels, tokenizer, max_tokens, ORIGIN)
 
 
-def _encoder(sizes: Sizes) -> Encoder:
-    vocab_size = word_pieces().get_vocab_size()
-    return Encoder(
-        EncoderConfig(vocab_size=vocab_size, max_positions=sizes.max_tokens, **sizes.of_layers)
-    )
+def on_encoder(head: Callable[[Encoder], nn.Module], labels: tuple[str, ...] = ()) -> Make:
+    """A way to make an encoder with a head."""
 
+    def make(sizes: Sizes) -> Checkpoint:
+        tokenizer = word_pieces()
+        config = EncoderConfig(
+            tokenizer.get_vocab_size(), max_positions=sizes.max_tokens, **sizes.of_layers
+        )
+        return _checkpoint(head(Encoder(config)), tokenizer, sizes.max_tokens, labels)
 
-def _on_encoder(
-    head: Callable[[Encoder], nn.Module], labels: tuple[str, ...] = ()
-) -> Callable[[Sizes], Checkpoint]:
-    return lambda sizes: _checkpoint(head(_encoder(sizes)), word_pieces(), sizes.max_tokens, labels)
+    return make
 
 
 def _head(encoder: Encoder, num_labels: int) -> ClassificationHead:
     return ClassificationHead(encoder.config.hidden_size, num_labels)
 
 
-def _byte_tokenizer() -> Tokenizer:
-    pieces = {character: token for token, character in enumerate(sorted(ByteLevel.alphabet()))}
-    tokenizer = byte_level(BPE(pieces, []))
-    tokenizer.add_special_tokens([END_OF_TEXT])
-    return tokenizer
+classifier = on_encoder(lambda each: SequenceClassifier(each, _head(each, len(LABELS))), LABELS)
+embedder = on_encoder(TextEmbedder)
+word_filler = on_encoder(lambda each: MaskedLanguageModel(each, SPECIAL.index("[MASK]")))
+tagger = on_encoder(lambda each: TokenClassifier(each, len(LABELS)), LABELS)
+answerer = on_encoder(QuestionAnswerer)
+pair_scorer = on_encoder(lambda each: PairScorer(each, _head(each, 1)))
+features = on_encoder(TokenFeatures)
 
 
-def _decoder(sizes: Sizes) -> Checkpoint:
-    tokenizer = _byte_tokenizer()
+def gpt(sizes: Sizes) -> Checkpoint:
+    tokenizer = bytes_tokenizer()
     num_pieces = tokenizer.get_vocab_size()
     config = GPTConfig(
         vocab_size=num_pieces,
@@ -158,9 +150,9 @@ def _decoder(sizes: Sizes) -> Checkpoint:
     return _checkpoint(GPT(config), tokenizer, sizes.context_tokens)
 
 
-def _llama(sizes: Sizes, **others: Any) -> Checkpoint:
+def llama(sizes: Sizes, **others: Any) -> Checkpoint:
     """Two heads to one of keys, each head of queries and keys normalised, as Qwen3 has it."""
-    tokenizer = _byte_tokenizer()
+    tokenizer = bytes_tokenizer()
     num_pieces = tokenizer.get_vocab_size()
     config = LlamaConfig.plain(
         num_pieces,
@@ -174,10 +166,10 @@ def _llama(sizes: Sizes, **others: Any) -> Checkpoint:
     return _checkpoint(Llama(config), tokenizer, sizes.context_tokens)
 
 
-def _gemma(sizes: Sizes) -> Checkpoint:
+def gemma(sizes: Sizes) -> Checkpoint:
     """Windows in every other layer, which has a rope of its own; norms on both sides; softcaps."""
     head_size, half = sizes.hidden_size // sizes.num_heads, sizes.num_layers // 2
-    return _llama(
+    return llama(
         sizes,
         norm_placement="both",
         attention_softcap=50.0,
@@ -190,54 +182,37 @@ def _gemma(sizes: Sizes) -> Checkpoint:
     )
 
 
-def _encoder_decoder(sizes: Sizes) -> Checkpoint:
-    tokenizer = train_pair_tokenizer([PAIR_TEXT], 270)
-    config = TransformerConfig(
-        vocab_size=270, max_positions=sizes.max_tokens // 2, **sizes.of_layers
-    )
-    return _checkpoint(Transformer(config), tokenizer, sizes.max_tokens // 2)
+def encoder_decoder(sizes: Sizes) -> Checkpoint:
+    tokenizer, max_tokens = train_pair_tokenizer([PAIR_TEXT], PAIR_PIECES), sizes.max_tokens // 2
+    config = TransformerConfig(PAIR_PIECES, max_positions=max_tokens, **sizes.of_layers)
+    return _checkpoint(Transformer(config), tokenizer, max_tokens)
 
 
-def _recurrent(sizes: Sizes) -> Checkpoint:
-    tokenizer = train_pair_tokenizer([PAIR_TEXT], 270)
-    config = RecurrentConfig(270, sizes.hidden_size, "additive", max_positions=8)
+def recurrent(sizes: Sizes) -> Checkpoint:
+    tokenizer = train_pair_tokenizer([PAIR_TEXT], PAIR_PIECES)
+    config = RecurrentConfig(PAIR_PIECES, sizes.hidden_size, "additive", max_positions=8)
     return _checkpoint(RecurrentSeq2Seq(config), tokenizer, config.max_positions)
 
 
-def _vision(sizes: Sizes) -> Checkpoint:
+def vision(sizes: Sizes) -> Checkpoint:
     pixels = sizes.image_pixels
     config = ViTConfig(height=pixels, width=pixels, patch_size=pixels // 8, **sizes.of_layers)
     network = VisionTransformer(config, len(LABELS))
     return _checkpoint(network, NO_TOKENIZER, config.max_positions, LABELS)
 
 
-KINDS: dict[str, Callable[[Sizes], Checkpoint]] = {
-    "classification": _on_encoder(
-        lambda encoder: SequenceClassifier(encoder, _head(encoder, len(LABELS))), LABELS
-    ),
-    "embedding": _on_encoder(TextEmbedder),
-    "fill-mask": _on_encoder(lambda encoder: MaskedLanguageModel(encoder, SPECIAL.index("[MASK]"))),
-    "tokens": _on_encoder(lambda encoder: TokenClassifier(encoder, len(LABELS)), LABELS),
-    "answers": _on_encoder(QuestionAnswerer),
-    "pairs": _on_encoder(lambda encoder: PairScorer(encoder, _head(encoder, 1))),
-    "features": _on_encoder(TokenFeatures),
-    "attention": _on_encoder(
-        lambda encoder: SequenceClassifier(encoder, _head(encoder, len(LABELS))), LABELS
-    ),
-    "vision": _vision,
-    "recurrent": _recurrent,
-    "encoder-decoder": _encoder_decoder,
-    "decoder": _decoder,
-    "llama": _llama,
-    "gemma": _gemma,
-}
-TASKS = {"attention": "attention"}  # of kinds that are exported for another task than their own
+def bytes_tokenizer() -> Tokenizer:
+    """A token for each byte, and one that ends a text."""
+    pieces = {character: token for token, character in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = byte_level(BPE(pieces, []))
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return tokenizer
 
 
-def word_pieces() -> Tokenizer:
+def word_pieces(words: tuple[str, ...] = WORDS) -> Tokenizer:
     """WordPiece over a few words and every ASCII character, for texts and pairs."""
     characters = string.ascii_lowercase + string.digits + string.punctuation
-    pieces = (*SPECIAL, *WORDS, *characters, *(f"##{character}" for character in characters))
+    pieces = (*SPECIAL, *words, *characters, *(f"##{character}" for character in characters))
     vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
