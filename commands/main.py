@@ -164,7 +164,7 @@ class Commands(CommandGroup):
         return TyperCommand(name, help=COMMANDS[name].help)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        listed = {name: self.listed(ctx, name) for name in COMMANDS}
+        listed: list[Any] = [self.listed(ctx, name) for name in COMMANDS]
         group = TyperGroup(commands=listed, params=self.params)
         return group.shell_complete(typer.Context(group, **HELP_FLAGS), incomplete)
 
