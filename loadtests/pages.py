@@ -9,6 +9,7 @@ loadtests/results`, and write the pages.
 """
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,98 +58,9 @@ class Shown:
     table: str = ""
 
 
-FIRST_PAGE = (
-    Shown(
-        "Embedding, mixed lengths, 32 clients: over the fastest other server (MLServer, unbatched)"
-        " with the same int8 file, BERT-base",
-        "python -m loadtests.compare servers --model bert-base --peer mlserver",
-        "compare-servers",
-        "MLServer 1.7.1, unbatched",
-        "BERT-base, 32 clients",
-        "Over gRPC: ours over it",
-    ),
-    Shown(
-        "One client alone: over the fastest other server (LitServe, unbatched), BERT-base",
-        "python -m loadtests.compare servers --model bert-base --peer litserve",
-        "compare-servers",
-        "LitServe 0.2.19, unbatched",
-        "BERT-base, 1 client",
-        "Over gRPC: ours over it",
-    ),
-    Shown(
-        "Embedding, mixed lengths, in process: over the fastest engine (OpenVINO), MiniLM in int8",
-        "python -m loadtests.compare encoders --model minilm",
-        "compare-encoders",
-        "OpenVINO, int8 weights",
-        "MiniLM",
-        "Embedding: our int8 over it",
-    ),
-    Shown(
-        "Reranking likewise",
-        "python -m loadtests.compare encoders --model minilm-reranker",
-        "compare-encoders",
-        "OpenVINO 2026.4.1, default (bf16)",
-        "MiniLM",
-        "Reranking: our int8 over it",
-    ),
-    Shown(
-        "Equal lengths, 8 rows of 128 tokens: over OpenVINO at its default, BERT-base in int8",
-        "python -m loadtests.compare engines --peer openvino --traffic fixed",
-        "compare-engines",
-        "OpenVINO 2026.4.1, default (bf16)",
-        "our int8 over it, 128 tokens",
-    ),
-    Shown(
-        "Equal lengths: over ONNX Runtime with Hugging Face's export in dynamic int8, the fastest",
-        'python -m loadtests.compare engines --peer "onnxruntime int8" --traffic fixed',
-        "compare-engines",
-        "onnxruntime 1.31.1, Hugging Face's export, `quantize_dynamic` (later run)",
-        "our int8 over it, 128 tokens",
-    ),
-    Shown(
-        "GPT-2, 8 requests in flight: over the fastest engine (OpenVINO, int8 weights)",
-        "python -m loadtests.compare engines --peer openvino-genai --traffic mixed-8",
-        "compare-decoders",
-        "openvino-genai 2026.4.1, int8 weights (computed in bf16)",
-        "8 in flight",
-        "mixed: our int8 over it",
-    ),
-    Shown(
-        "Continuous over static batching: requests/s at a p95 of 75 ms per token",
-        "python -m loadtests.measure arrivals --repository build/bench --model int8",
-        "arrivals",
-        "p95 of 75 ms per token: continuous",
-        "rate over static",
-    ),
-    Shown(
-        "The server with one text a request over the bare session at its best, BERT-base",
-        "python -m loadtests.measure batching --repository build/bench --model bert --tokens 128",
-        "batching",
-        "server, BERT-base int8, 128 tokens",
-        "over bare",
-    ),
-    Shown(
-        "Answers in time at twice the capacity, at most 16 requests waiting",
-        "python -m loadtests.load overload",
-        "load-overload",
-        "scenario `overload`, 16 waiting at most, 2 x",
-        "answers in time, of the capacity",
-    ),
-    Shown(
-        "p99 of calls beside a bulk job over their p99 alone",
-        "python -m loadtests.measure bulk",
-        "bulk",
-        "calls beside the job",
-        "p99 over calls alone",
-    ),
-    Shown(
-        "Ready with the default models, from the start of the process",
-        "python -m loadtests.measure startup",
-        "startup",
-        "ready with all models",
-        "from the start of the process",
-    ),
-)
+def first_page(path: Path = PUBLISHED / "first_page.toml") -> list[Shown]:
+    """The figures of the first page, in their order."""
+    return [Shown(**each) for each in tomllib.loads(path.read_text(encoding="utf-8"))["figure"]]
 
 
 def main(
@@ -188,7 +100,7 @@ def slug(title: str) -> str:
 
 
 def _first_page(results: Mapping[str, Result], subjects: Mapping[str, Sequence[Result]]) -> str:
-    kept = [(each, results[each.result]) for each in FIRST_PAGE]
+    kept = [(each, results[each.result]) for each in first_page()]
     machines = {machine_of(result) for _, result in kept}
     assert len(machines) == 1, f"figures of one machine are on the first page, not of {machines}"
     dates = sorted({result.date for _, result in kept})
@@ -237,7 +149,7 @@ def figure_of(result: Result, wanted: Shown) -> Figure:
     """The figure that a row of the first page names."""
     place = wanted.table, wanted.row, wanted.column
     found = [each for each in result.figures if (each.table, each.row, each.column) == place]
-    assert found, f"{result.name} has no figure of {place}: change FIRST_PAGE"
+    assert found, f"{result.name} has no figure of {place}: change first_page.toml"
     return found[0]
 
 

@@ -10,6 +10,7 @@ from statistics import quantiles
 import pytest
 
 from loadtests.compare import charts
+from loadtests.measure.results import read_all
 from service.api.access import PROTOCOLS
 from service.observe.metrics import Metrics
 from service.settings import Settings
@@ -177,8 +178,8 @@ def test_readme_begins_with_what_it_is_and_how_it_answers() -> None:
 
 def test_the_first_sentence_has_the_ratios_of_the_picture() -> None:
     """The least and the most of the servers, and of the engines, in one decimal."""
-    ratios = charts.times_as_fast(charts.read(ROOT / charts.FIGURES))
-    for traffic, peers in ((charts.SERVERS, "servers"), (charts.ENGINES, "engines")):
-        known = [ratios[peer] for peer, (kind, _) in charts.PEERS.items() if kind == traffic]
+    ratios = charts.times_as_fast(read_all())
+    for result, peers in ((charts.SERVERS, "servers"), (charts.ENGINES, "engines")):
+        known = [ratios[peer] for peer, (kept, _) in charts.PEERS.items() if kept == result]
         words = rf"{min(known):.1f} to {max(known):.1f} times as fast as other {peers}"
         assert words in " ".join(_sentences(README)[0].split()), words

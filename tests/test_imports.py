@@ -1,9 +1,9 @@
-"""Who may import what: the rooms of the house, their doors, and the libraries that few may use."""
+"""Who may import what: the rooms of the house, and the libraries that few modules may use."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,10 +21,13 @@ SHIPPED = PACKAGES[:4]  # demos and load tests use what they like
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A folder, or a module that stands loose: what it may import, and what others may of it."""
+    """A folder, or a module that stands loose: what it may import, and what others may of it.
+
+    A folder within a room may be a room of its own, which the outer one does not stand for.
+    """
 
     below: str = ""  # rooms, with those of other packages by their whole path
-    door: str = ""  # modules that other rooms may import; none listed: all of them
+    public: str = ""  # modules that other rooms may import; none listed: all of them
 
 
 # An arrow of the import graph runs from a room to one of those that it names as below it.
@@ -44,34 +47,90 @@ ROOMS = {
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"
     ),
+    "service/generation/text_stream": Room(),
+    "service/generation/adapter_places": Room("contract"),
+    "service/generation/choosing": Room("errors grammars"),
+    "service/generation/sequence": Room(
+        "records contract grammars generation/choosing generation/text_stream"
+    ),
+    "service/generation/stream": Room("errors generation/choosing generation/sequence"),
+    "service/generation/cache": Room("generation/sequence"),
+    "service/generation/decoders": Room(
+        "errors contract runtime generation/choosing generation/cache",
+        "adapter_buffers decoder decoder_interface encoder_decoder opening paged_decoder",
+    ),
+    "service/generation/steps": Room(
+        "errors records grammars generation/adapter_places generation/choosing generation/sequence"
+        " generation/stream generation/cache generation/decoders",
+        "scheduler step",
+    ),
     "service/generation": Room(
-        "errors records contract runtime grammars",
-        "engine inbox sequence stream choosing/params choosing/sampling choosing/step_logits"
-        " decoders/adapter_buffers decoders/decoder decoders/decoder_interface"
-        " decoders/encoder_decoder decoders/opening decoders/paged_decoder steps/scheduler",
+        "errors records contract runtime generation/choosing generation/sequence"
+        " generation/stream generation/decoders generation/steps",
+        "engine inbox",
     ),
     "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
         "errors records contract settings runtime text grammars calls observe batching generation"
+        " generation/choosing generation/sequence generation/stream generation/decoders"
         " serving/tasks"
     ),
     "service/repository": Room(
-        "errors records contract settings runtime text observe batching generation serving"
+        "errors records contract settings runtime text observe batching generation"
+        " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
         "limits loading repository version",
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
-        "errors records contract settings runtime text grammars calls observe generation serving"
-        " serving/tasks repository"
+        "errors records contract settings runtime text grammars calls observe generation/choosing"
+        " generation/sequence generation/stream serving serving/tasks repository"
     ),
     "service/rpc": Room(
         "errors records settings observe serving api",
         "health ports server",
     ),
     # No front knows of another.
+    "service/http/numbers": Room(),
+    "service/http/status": Room("errors api"),
+    "service/http/wire": Room(
+        "errors settings api http/status",
+        "compression connection json_faults json_parts message_schemas plain tls",
+    ),
+    "service/http/body": Room("errors settings api http/numbers http/status http/wire"),
+    "service/http/request": Room(
+        "errors records settings serving api http/status http/wire http/body"
+    ),
+    "service/http/messages": Room("http/status http/wire http/body"),
+    "service/http/routes": Room("http/status http/request"),
+    "service/http/stream": Room("http/status http/request"),
+    "service/http/shared": Room(
+        "errors grammars calls api http/status http/wire http/request http/routes"
+    ),
+    "service/http/kserve": Room(
+        "errors contract settings calls repository api http/status http/wire http/body"
+        " http/messages http/request http/routes http/stream",
+        "metadata routes",
+    ),
+    "service/http/openai": Room(
+        "errors settings grammars calls api http/numbers http/status http/request http/routes"
+        " http/stream http/shared",
+        "adapters chat completions embeddings tokens",
+    ),
+    "service/http/huggingface": Room(
+        "contract grammars calls repository http/numbers http/status http/wire http/request"
+        " http/routes http/stream http/shared",
+        "fields routes texts",
+    ),
+    "service/http/retrieval": Room(
+        "errors calls repository api http/numbers http/status http/request http/routes"
+        " http/shared http/openai http/huggingface"
+    ),
     "service/http": Room(
-        "errors records contract settings grammars calls serving repository api", "server"
+        "errors settings repository api http/numbers http/status http/wire http/body http/request"
+        " http/messages http/routes http/stream http/shared http/kserve http/openai"
+        " http/huggingface http/retrieval",
+        "server",
     ),
     "service/open_ports": Room("settings"),
     "service/descriptors": Room("errors settings"),
@@ -121,7 +180,25 @@ ROOMS = {
     "commands/columns": Room("flags models/data"),
     "commands/remarks": Room("pictures models/remarks"),
     "commands/errors": Room(),
-    "commands/ask": Room("errors flags pictures service"),
+    "commands/ask/lines": Room(),
+    "commands/ask/message_json": Room(),
+    "commands/ask/progress": Room("errors"),
+    "commands/ask/client": Room("service", "access client health refusal tensor_client"),
+    "commands/ask/in_flight": Room("ask/lines ask/client"),
+    "commands/ask/remedies": Room("ask/client service/errors"),
+    "commands/ask/options": Room(
+        "errors pictures ask/message_json ask/client ask/remedies service"
+    ),
+    "commands/ask/shown": Room("ask/lines ask/message_json ask/client ask/options service"),
+    "commands/ask/bulk": Room(
+        "errors ask/lines ask/message_json ask/progress ask/client ask/in_flight ask/options"
+        " service",
+        "options",
+    ),
+    "commands/ask": Room(
+        "errors flags pictures ask/lines ask/message_json ask/progress ask/client ask/in_flight"
+        " ask/options ask/shown ask/bulk service"
+    ),
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"
@@ -130,12 +207,12 @@ ROOMS = {
         "errors flags models/errors export/errors export/settings export/adapters"
     ),
     "commands/export_runs": Room("models export service/contract"),
-    "commands/serve": Room("ask errors flags service"),
+    "commands/serve": Room("ask/client ask/options ask/shown errors flags service"),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
     "commands/help": Room("variables"),
-    "commands/main": Room("ask errors help service/errors"),
-    "commands/__main__": Room("ask main"),
+    "commands/main": Room("ask/client ask/options errors help service/errors"),
+    "commands/__main__": Room("ask/client main"),
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
@@ -146,7 +223,7 @@ ROOMS = {
 }
 # Who may import a library, by the beginning of the module's path.
 ASKING = "commands/ask/"
-DOORS = {
+OWNERS = {
     "onnxruntime": ("service/runtime/session.py",),
     "tokenizers": (
         "service/text/tokenizer.py",
@@ -291,25 +368,22 @@ PURE = (*(f"service/{name}" for name in POLICY), "commands/ask/shown/comparison"
 
 
 @cache
-def imports_of(path: Path) -> tuple[tuple[str, bool], ...]:
-    """Every module that a file imports, also by `import_module("...")`, and whether at once."""
-    found: list[tuple[str, bool]] = []
-    tree = ast.parse(path.read_text())
-    at_once = {id(node) for node in tree.body}
-    for node in ast.walk(tree):
-        is_now = id(node) in at_once
+def imports_of(path: Path) -> tuple[str, ...]:
+    """Every module that a file imports, also by `import_module("...")`."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += ((alias.name, is_now) for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: relative import"
             module = node.module or ""
             names = [f"{module}.{alias.name}" for alias in node.names]
-            found += ((name, is_now) for name in [module, *names])
+            found += [module, *names]
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else ""
             if name == "import_module" or getattr(function, "id", "") == "__import__":
-                found.append((str(node.args[0].value), False))
+                found.append(str(node.args[0].value))
     return tuple(found)
 
 
@@ -317,7 +391,7 @@ def imported(path: Path, *libraries: str) -> set[str]:
     """Which of the libraries, or of their modules, a file imports."""
     return {
         name
-        for name, _ in imports_of(path)
+        for name in imports_of(path)
         if any(name == library or name.startswith(f"{library}.") for library in libraries)
     }
 
@@ -338,12 +412,11 @@ def room_of(module: str) -> str:
     return max(names, key=len, default="")
 
 
-def arrows_of(path: Path, *, only_at_once: bool = False) -> Iterator[str]:
+def arrows_of(path: Path) -> Iterator[str]:
     """The house's own modules that a file imports, by their paths without suffix."""
-    for name, is_now in imports_of(path):
+    for name in imports_of(path):
         module = name.replace(".", "/")
-        is_ours = name.partition(".")[0] in PACKAGES and (ROOT / f"{module}.py").is_file()
-        if is_ours and (is_now or not only_at_once):
+        if name.partition(".")[0] in PACKAGES and (ROOT / f"{module}.py").is_file():
             yield module
 
 
@@ -351,6 +424,16 @@ def allowed_from(room: str) -> list[str]:
     package = room.partition("/")[0]
     names = ROOMS[room].below.split()
     return [name if name.partition("/")[0] in PACKAGES else f"{package}/{name}" for name in names]
+
+
+def is_below(room: str, target: str) -> bool:
+    """Whether a room may import a module: of a room that it names, or of a package or module."""
+    return any(
+        target == name or (target.startswith(f"{name}/") and room_of(target) == name)
+        if name in ROOMS
+        else target == name or target.startswith(f"{name}/")
+        for name in allowed_from(room)
+    )
 
 
 @pytest.mark.parametrize("path", sources(*PACKAGES), ids=relative)
@@ -366,14 +449,11 @@ def test_every_module_stands_in_a_room_and_imports_what_is_below_it(path: Path) 
         other = room_of(target)
         if other == room:
             continue
-        below = allowed_from(room)
-        assert any(target == name or target.startswith(f"{name}/") for name in below), (
-            f"{module} imports {target}, which is not below {room}"
-        )
-        door = ROOMS[other].door.split()
-        if door and target.partition("/")[0] == room.partition("/")[0]:
+        assert is_below(room, target), f"{module} imports {target}, which is not below {room}"
+        public = ROOMS[other].public.split()
+        if public and target.partition("/")[0] == room.partition("/")[0]:
             name = target.removeprefix(f"{other}/")
-            assert name in door, f"{module} imports {target}, which is not at the door of {other}"
+            assert name in public, f"{module} imports {target}, which is not public in {other}"
 
 
 def _is_sentence(node: ast.stmt) -> bool:
@@ -381,39 +461,111 @@ def _is_sentence(node: ast.stmt) -> bool:
 
 
 def test_no_room_is_below_itself() -> None:
-    heights: dict[str, int] = {}
-
-    def height(room: str, above: tuple[str, ...] = ()) -> int:
-        assert room not in above, " below ".join([*above, room])
-        if room not in heights:
-            inside = [name for name in allowed_from(room) if name in ROOMS]
-            heights[room] = 1 + max((height(name, (*above, room)) for name in inside), default=0)
-        return heights[room]
-
-    assert max(map(height, ROOMS)) <= 10
+    table = {room: {name for name in allowed_from(room) if name in ROOMS} for room in ROOMS}
+    assert not circle_in(table)
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {
-        relative(path).removesuffix(".py"): set(arrows_of(path, only_at_once=True))
+@cache
+def arrows() -> dict[str, frozenset[str]]:
+    """What each module imports of the house: at once, within a function, or for types alone."""
+    return {
+        relative(path).removesuffix(".py"): frozenset(arrows_of(path))
         for path in sources(*PACKAGES)
+        if path.name != "__init__.py"
     }
+
+
+def within(folder: str, arrows: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """The arrows between the folders and modules that stand in a folder; each is a room here."""
+    graph: dict[str, set[str]] = {}
+    for module, targets in arrows.items():
+        if module.startswith(folder):
+            room = module.removeprefix(folder).partition("/")[0]
+            inside = [name.removeprefix(folder) for name in targets if name.startswith(folder)]
+            graph.setdefault(room, set()).update({name.partition("/")[0] for name in inside})
+            graph[room].discard(room)
+    return graph
+
+
+def circle_in(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Rooms that import each other, the first one again at the end; none where all arrows fall."""
     done: set[str] = set()
 
-    def visit(module: str, above: tuple[str, ...] = ()) -> None:
-        assert module not in above, " imports ".join([*above, module])
-        if module not in done:
-            for target in graph.get(module, ()):
-                visit(target, (*above, module))
-            done.add(module)
+    def visit(room: str, above: tuple[str, ...]) -> list[str]:
+        if room in above:
+            return [*above[above.index(room) :], room]
+        if room not in done:
+            for target in sorted(graph.get(room, ())):
+                if circle := visit(target, (*above, room)):
+                    return circle
+            done.add(room)
+        return []
 
-    for module in graph:
-        visit(module)
+    return next((circle for room in sorted(graph) if (circle := visit(room, ()))), [])
+
+
+def num_floors(graph: Mapping[str, Iterable[str]]) -> int:
+    """Floors of rooms without a circle: a room stands above all that it imports."""
+    floors: dict[str, int] = {}
+
+    def floor(room: str) -> int:
+        if room not in floors:
+            floors[room] = 1 + max(map(floor, graph.get(room, ())), default=0)
+        return floors[room]
+
+    return max(map(floor, graph), default=0)
+
+
+# The whole house, and each folder of it that has modules or rooms.
+MAX_FLOORS = 11  # of one folder
+FOLDERS = sorted({f"{parent}/" for module in arrows() for parent in Path(module).parents} | {""})
+
+
+@pytest.mark.parametrize("folder", [name for name in FOLDERS if name != "./"])
+def test_imports_run_down_in_every_folder(folder: str) -> None:
+    """Those for types alone and those within functions, too, between folders and modules."""
+    graph = within(folder, arrows())
+    assert not circle_in(graph)
+    assert num_floors(graph) <= MAX_FLOORS
+
+
+# An import that no folder has, and the folder in which it would run up.
+UPWARDS = {
+    "service/": ("service/runtime/session", "service/generation/engine"),
+    "service/generation/": ("service/generation/cache/kv_cache", "service/generation/steps/step"),
+    "service/http/": ("service/http/wire/plain", "service/http/front"),
+    "commands/": ("commands/flags", "commands/main"),
+    "commands/ask/": ("commands/ask/client/client", "commands/ask/shown/tables"),
+    "": ("models/settings", "commands/main"),
+}
+
+
+@pytest.mark.parametrize("folder", UPWARDS)
+def test_an_import_upwards_is_found(folder: str) -> None:
+    lower, higher = UPWARDS[folder]
+    circle = circle_in(within(folder, {**arrows(), lower: {*arrows()[lower], higher}}))
+    assert {path.removeprefix(folder).partition("/")[0] for path in (lower, higher)} <= set(circle)
+    assert circle[0] == circle[-1]
+
+
+@pytest.mark.parametrize(
+    ("room", "target"),
+    [
+        ("service/http/wire", "service/http/front"),
+        ("service/http/openai", "service/http/huggingface/texts"),
+        ("service/generation/decoders", "service/generation/engine"),
+        ("service/api", "service/generation/engine"),
+        ("service/text", "service/generation/choosing/params"),
+        ("commands/ask/client", "commands/ask/shown/tables"),
+    ],
+)
+def test_the_table_refuses_an_import_upwards(room: str, target: str) -> None:
+    assert not is_below(room, target)
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_table_says_no_more_than_there_is(room: str) -> None:
-    """Each room exists, and each module at its door is used by another room."""
+    """Each room exists, and each public module of it is used by another room."""
     assert (ROOT / room).is_dir() or (ROOT / f"{room}.py").is_file()
     used = {
         target
@@ -421,7 +573,7 @@ def test_the_table_says_no_more_than_there_is(room: str) -> None:
         if room_of(relative(path).removesuffix(".py")) != room
         for target in arrows_of(path)
     }
-    assert {f"{room}/{name}" for name in ROOMS[room].door.split()} <= used
+    assert {f"{room}/{name}" for name in ROOMS[room].public.split()} <= used
 
 
 @pytest.mark.parametrize("path", sources("service"), ids=relative)
@@ -448,13 +600,13 @@ def test_policy_imports_policy_only(name: str) -> None:
     assert set(arrows_of(ROOT / f"{name}.py")) <= set(PURE)
 
 
-@pytest.mark.parametrize("library", DOORS)
-def test_every_library_has_its_doors(library: str) -> None:
+@pytest.mark.parametrize("library", OWNERS)
+def test_every_library_has_its_owners(library: str) -> None:
     users = {relative(path) for path in sources(*SHIPPED) if imported(path, library)}
-    outside = {user for user in users if not user.startswith(DOORS[library])}
+    outside = {user for user in users if not user.startswith(OWNERS[library])}
     assert not outside, f"import {library}"
-    for door in DOORS[library]:
-        assert any(user.startswith(door) for user in users), f"{door} does not import {library}"
+    for owner in OWNERS[library]:
+        assert any(user.startswith(owner) for user in users), f"{owner} does not import {library}"
 
 
 def modules_after(code: str) -> set[str]:

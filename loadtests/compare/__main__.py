@@ -7,7 +7,7 @@
     python -m loadtests.compare llamas --quick     decoders of Llama's kind, in 12 minutes
     python -m loadtests.compare encoders           embedders and rerankers, real lengths
     python -m loadtests.compare report             what was measured so far, once more
-    python -m loadtests.compare overview           the README's picture, from figures kept in docs/
+    python -m loadtests.compare overview           README's picture, from loadtests/results
 
 Each peer is installed into its own environment below `build/compare/`, opens the same models as
 ours, and is refused if its outputs disagree with float32 transformers. All that are left are open
@@ -34,7 +34,7 @@ from loadtests.compare.panel import PANELS, Choice, Panel, compare_models, ready
 from loadtests.compare.peers import Program
 from loadtests.load.lengths import Sizes, mixed_sizes, sizes_of_texts
 from loadtests.load.machine import machine
-from loadtests.measure.results import write
+from loadtests.measure.results import read_all, write
 from service.runtime.cpus import available_cpus
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -200,9 +200,9 @@ def _show(names: Collection[str] | None, picture: Path) -> None:
 
 
 @app.command()
-def overview(figures: Path = charts.FIGURES, picture: Path = charts.OVERVIEW) -> None:
-    """Draw the README's picture from figures that are kept with the project."""
-    charts.draw_overview(charts.read(figures), picture)
+def overview(picture: Path = charts.OVERVIEW) -> None:
+    """Draw README's picture from the result files of the project."""
+    charts.draw_overview(read_all(), picture)
 
 
 if __name__ == "__main__":

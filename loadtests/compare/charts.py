@@ -1,14 +1,13 @@
-"""The bars of a comparison: figures as JSON, a picture of all charts, and one of a few ratios.
+"""The bars of a comparison: a picture of all charts, and the one of README.
 
     python -m loadtests.compare overview     draws docs/pictures/overview.png
 
-`report` writes the figures beside its picture, so that the overview of the README can be drawn
-again, from figures that are kept with the project, on a machine where nothing was measured.
+README's picture is drawn from the result files in `loadtests/results`, so that it has the ratios
+of the benchmarks' pages, on a machine where nothing was measured too.
 """
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,26 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-FIGURES = Path("docs/pictures/engines.json")
+from loadtests.measure.records import Figure
+from loadtests.measure.results import Result
+
 OVERVIEW = Path("docs/pictures/overview.png")
-# The bars of the overview: the kinds of traffic, our program in each, and the peers beside it.
-SERVERS, ENGINES = "bert-base-serve-real-32", "real"
-OURS_IN = {SERVERS: "attendant int8, gRPC", ENGINES: "attendant int8"}
+SERVERS, ENGINES = "compare-servers", "compare-engines"
+# The peers of README, each with its row of a result: all of BERT-base on texts of mixed lengths.
 PEERS = {
-    "MLServer, int8": (SERVERS, "MLServer int8 unbatched"),
-    "Triton, int8": (SERVERS, "Triton int8 unbatched"),
-    "LitServe, int8": (SERVERS, "LitServe int8 unbatched"),
-    "ONNX Runtime, int8": (ENGINES, "onnxruntime int8"),
-    "OpenVINO, bf16": (ENGINES, "openvino default"),
-    "PyTorch, bf16": (ENGINES, "transformers bf16"),
+    "MLServer, int8": (SERVERS, "MLServer 1.7.1, unbatched"),
+    "Triton, int8": (SERVERS, "Triton 2.51.0 (Python backend), unbatched"),
+    "LitServe, int8": (SERVERS, "LitServe 0.2.19, unbatched"),
+    "ONNX Runtime, int8": (
+        ENGINES,
+        "onnxruntime 1.31.1, Hugging Face's export, `quantize_dynamic` (later run)",
+    ),
+    "OpenVINO, bf16": (ENGINES, "OpenVINO 2026.4.1, default (bf16)"),
+    "PyTorch, bf16": (ENGINES, "transformers 5.23 on torch 2.13, bf16 (later run)"),
+}
+CELLS = {
+    SERVERS: ("BERT-base, 32 clients", "Over gRPC: ours over it"),
+    ENGINES: ("our int8 over it, real lengths", ""),
 }
 DPI = 80
 ROW_INCHES, WIDTH_INCHES = 0.28, 9.0
@@ -55,20 +62,6 @@ class Chart:
     bars: tuple[Bar, ...]
 
 
-def write(charts: Sequence[Chart], path: Path) -> None:
-    """One chart per line, so that a change of figures shows in a diff."""
-    lines = ",\n".join(json.dumps(asdict(chart)) for chart in charts)
-    path.write_text(f"[\n{lines}\n]\n")
-
-
-def read(path: Path) -> list[Chart]:
-    """The charts that `write` wrote."""
-    return [
-        Chart(one["traffic"], one["what"], one["unit"], tuple(Bar(**bar) for bar in one["bars"]))
-        for one in json.loads(path.read_text())
-    ]
-
-
 def draw(charts: Sequence[Chart], path: Path) -> None:
     """All charts in one column."""
     heights = [len(chart.bars) + 2 for chart in charts]
@@ -85,18 +78,20 @@ def draw(charts: Sequence[Chart], path: Path) -> None:
     _save(figure, path)
 
 
-def times_as_fast(charts: Sequence[Chart]) -> dict[str, float]:
-    """Our speed over that of each peer of the overview, in its own kind of traffic."""
-    speeds = {chart.traffic: {bar.program: bar.speed for bar in chart.bars} for chart in charts}
-    return {
-        peer: speeds[traffic][OURS_IN[traffic]] / speeds[traffic][program]
-        for peer, (traffic, program) in PEERS.items()
-    }
+def times_as_fast(results: Mapping[str, Result]) -> dict[str, float]:
+    """Our speed over that of each peer of README, the median of rounds."""
+    return {peer: _figure(results[name], row).median for peer, (name, row) in PEERS.items()}
 
 
-def draw_overview(charts: Sequence[Chart], path: Path) -> None:
+def _figure(result: Result, row: str) -> Figure:
+    place = (row, *CELLS[result.name])
+    (found,) = (each for each in result.figures if (each.row, each.column, each.table) == place)
+    return found
+
+
+def draw_overview(results: Mapping[str, Result], path: Path) -> None:
     """One axis: texts per second of mixed lengths, Attendant's being 100."""
-    ratios = times_as_fast(charts)
+    ratios = times_as_fast(results)
     bars = [Bar("Attendant, int8", 100, is_ours=True)]
     bars += [Bar(peer, 100 / ratio, is_ours=False) for peer, ratio in ratios.items()]
     bars.sort(key=lambda bar: bar.speed)

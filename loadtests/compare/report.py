@@ -153,6 +153,7 @@ def _file(name: str, page: str, own: Sequence[Result]) -> results.Result:
         machine=latest.machine,
         versions=dict(pair for result in own for pair in sorted(result.versions.items())),
         figures=figures(own),
+        commit=results.commit(),
         notes=remarks(own),
         rounds=rounds,
     )
@@ -182,12 +183,15 @@ def _all_rounds(each_result: Iterable[Mapping[str, Sequence[float]]]) -> dict[st
 
 
 def draw(found: Sequence[Result], path: Path) -> None:
-    """A chart per kind of traffic, a bar per program; the figures as JSON beside the picture."""
-    measured = [result for result in found if result.theirs_s]
-    drawn = [_chart(list(group)) for _, group in groupby(measured, _place)]
-    if drawn:
+    """A picture of all charts, where there are some."""
+    if drawn := charts_of(found):
         charts.draw(drawn, path)
-        charts.write(drawn, path.with_suffix(".json"))
+
+
+def charts_of(found: Sequence[Result]) -> list[Chart]:
+    """A chart per kind of traffic, a bar per program."""
+    measured = [result for result in found if result.theirs_s]
+    return [_chart(list(group)) for _, group in groupby(measured, _place)]
 
 
 def _chart(group: Sequence[Result]) -> Chart:

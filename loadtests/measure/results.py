@@ -51,7 +51,7 @@ def measured(name: str, page: str, claim: str, figures: Sequence[Figure], rounds
         date=datetime.now(UTC).date().isoformat(),
         machine=machine(),
         figures=figures,
-        commit=_commit(),
+        commit=commit(),
         versions={each: version for each in VERSIONS if (version := _version(each))},
         rounds=rounds,
     )
@@ -104,7 +104,7 @@ def _name(path: Path) -> str:
     return path.stem
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit that this tree has checked out; nothing outside a repository."""
     command = ["git", "-C", str(PUBLISHED.parent), "rev-parse", "--short=12", "HEAD"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603

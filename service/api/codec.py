@@ -84,7 +84,7 @@ def _fields_of(message: Descriptor, record: Record) -> dict[str, FieldDescriptor
 
 
 def _read(field: FieldDescriptor) -> Convert | None:
-    """What makes a record's value of a message's; None where they are the same."""
+    """Function that makes a record's value of a message's; None where they are the same."""
     if field.enum_type is not None:
         names = names_of(field.enum_type)
         if field.is_repeated:
@@ -110,7 +110,7 @@ def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
 
 
 def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
-    """Of what makes such a message, its class or a field's `add`, a function from records."""
+    """Maker of a function from records to messages, given their class or a field's `add`."""
     fields, hints = _fields_of(message, record), get_type_hints(record)
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))

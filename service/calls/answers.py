@@ -1,4 +1,4 @@
-"""What answers of several calls have: where their time went, labels, tokens and rows of numbers."""
+"""Parts of several calls' answers: where their time went, labels, tokens and rows of numbers."""
 
 from typing import TypeAlias
 

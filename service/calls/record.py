@@ -21,7 +21,7 @@ Texts: TypeAlias = Sequence[str]
 
 
 class About(NamedTuple):
-    """What a field of a record says of itself."""
+    """A field's account of itself."""
 
     name: str
     help: str
@@ -29,7 +29,7 @@ class About(NamedTuple):
 
 
 def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typer has it
-    """What a field says: its help, and what is known of its values.
+    """Account of a field: its help, and what is known of its values.
 
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most
     `--max-texts` of; a field that says `instead_of` may stand in place of a counted one. `paired`
@@ -54,7 +54,7 @@ class Call(msgspec.Struct, frozen=True):
 
 @cache
 def abouts(record: type[msgspec.Struct]) -> tuple[About, ...]:
-    """What the fields of a record say, in their order."""
+    """Accounts of the fields of a record, in their order."""
     hints = get_type_hints(record, include_extras=True)
     return tuple(_about(name, hints[name]) for name in record.__struct_fields__)
 
