@@ -37,9 +37,9 @@ ROOMS = {
     "service/contract": Room("errors"),
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
-    "service/text": Room("errors contract runtime"),
-    "service/grammars": Room("errors runtime"),
     "service/calls": Room("errors"),
+    "service/text": Room("errors calls contract runtime"),
+    "service/grammars": Room("errors runtime"),
     "service/observe": Room(
         "errors records settings",
         "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
@@ -71,7 +71,7 @@ ROOMS = {
     ),
     "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
-        "errors records contract settings runtime text grammars observe batching generation"
+        "errors records contract settings runtime text grammars calls observe batching generation"
         " generation/choosing generation/sequence generation/stream generation/decoders"
         " serving/tasks"
     ),
@@ -186,8 +186,9 @@ ROOMS = {
     "commands/ask/client": Room("service", "access client health refusal tensor_client"),
     "commands/ask/in_flight": Room("ask/lines ask/client"),
     "commands/ask/remedies": Room("ask/client service/errors"),
+    "commands/ask/served": Room("ask/client ask/remedies"),
     "commands/ask/options": Room(
-        "errors pictures ask/message_json ask/client ask/remedies service"
+        "errors pictures ask/message_json ask/client ask/remedies ask/served service"
     ),
     "commands/ask/shown": Room("ask/lines ask/message_json ask/client ask/options service"),
     "commands/ask/bulk": Room(
@@ -210,9 +211,10 @@ ROOMS = {
     "commands/serve": Room("ask/client ask/options ask/shown errors flags service"),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
-    "commands/help": Room("variables"),
-    "commands/main": Room("ask/client ask/options errors help service/errors"),
-    "commands/__main__": Room("ask/client main"),
+    "commands/help": Room("variables help_panels"),
+    "commands/help_panels": Room(),
+    "commands/main": Room("ask/client errors help service/errors"),
+    "commands/__main__": Room("ask/client main service"),
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
@@ -279,7 +281,11 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *(f"calls/{name}" for name in ("answers", "features", "images", "reading", "record", "texts")),
+    *("calls/texts", "calls/tokens"),
+    *(
+        f"calls/{name}"
+        for name in ("answers", "conversation", "features", "images", "reading", "record")
+    ),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -635,6 +641,38 @@ group = typer.main.get_group(app)
 for name in COMMANDS: assert group.get_command(None, name) is not None, name
 """
     assert not modules_after(code) & {"torch.nn", "onnxruntime"}
+
+
+LARGE = {"grpc", "google.protobuf", "numpy", "msgspec", "asyncio"}
+
+
+@pytest.mark.parametrize(
+    ("program", "unused"),
+    [
+        ("sys.argv[1:] = ['--version']; main()", LARGE | {"typer", "rich", "commands.main"}),
+        ("completed('attendant ')", LARGE | {"rich"}),
+        ("completed('attendant -')", LARGE | {"rich"}),
+    ],
+)
+def test_the_command_starts_without_what_it_does_not_use(program: str, unused: set[str]) -> None:
+    """A shell waits for both, of which each of these libraries would be a third or more."""
+    code = f"""
+import os, sys
+from commands.__main__ import main
+def completed(line):
+    os.environ |= {{"_ATTENDANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "1"}}
+    sys.argv[:] = ["attendant"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+{program}
+"""
+    loaded = modules_after(code)
+    assert not loaded & unused
+    assert not [
+        name for name in loaded if name.startswith("commands.ask.") and "client" not in name
+    ]
 
 
 def test_the_command_line_loads_no_torch_until_a_command_needs_it() -> None:

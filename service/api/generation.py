@@ -15,6 +15,7 @@ from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.long_work import LONG_BYTES
 from service.api.typed import wrong_task
+from service.calls.conversation import Conversation
 from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, WrongTask, invalid_field
 from service.generation.choosing.params import SamplingParams, with_defaults
@@ -29,7 +30,6 @@ from service.serving.model import Caller
 from service.serving.sequence_model import SequenceModel
 from service.serving.tasks.text_generation import TEXT_GENERATION
 from service.serving.text_model import TextModel
-from service.text.conversation import Conversation
 from service.text.tokenizer import PromptTokenizer
 
 _REASONS = {

@@ -16,7 +16,7 @@ from export.examples import (
 )
 from export.settings import ExportSettings
 from models.data.datasets import Example as LabelledExample
-from service.api.typed_messages import MAX_LISTED_EXAMPLES
+from service.api.model_list import MAX_LISTED_EXAMPLES
 from service.contract.manifest import MAX_EXAMPLE_IMAGE_BYTES, Example
 from tests.e2e.conftest import ROOT
 
