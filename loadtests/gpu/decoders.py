@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,14 +85,15 @@ class Engine:
 
 
 @contextmanager
-def engine(repository: Path, name: str, **settings: object) -> Iterator[Engine]:
-    """A generative model of a repository; its memory is free again after the block.
+def engine(exported: Model, **settings: object) -> Iterator[Engine]:
+    """An exported generative model; its memory is free again after the block.
 
     Raises `LoadError`.
     """
     loop, stack, steps = asyncio.new_event_loop(), AsyncExitStack(), list[RanStep]()
     try:
-        opened = serving(repository, name, steps, **{"prefix_reuse": False, **settings})
+        chosen = {"prefix_reuse": False, **settings}
+        opened = serving(exported.repository, exported.name, steps, **chosen)
         yield Engine(loop.run_until_complete(stack.enter_async_context(opened)), steps, loop)
     finally:
         loop.run_until_complete(stack.aclose())
@@ -116,7 +116,7 @@ def measure(
     settings = engine_settings(context, model.name)
     with ExitStack() as stack, context.parts.timed("open and run"):
         ours = {
-            way: stack.enter_context(engine(model.repository, model.name, **settings, **own))
+            way: stack.enter_context(engine(model, **settings, **own))
             for way, own in OURS.items()
             if own["cache_layout"] in layouts
         }

@@ -153,6 +153,12 @@ def as_they_come(context: Context, models: Sequence[Model]) -> Iterator[Model]:
                 time.sleep(POLL_S)
 
 
+def first_of(context: Context, *configs: type) -> Model | None:
+    """The first of the run's shapes with such a configuration, once it is there."""
+    names = [name for name in context.run.shapes if isinstance(SHAPES[name], configs)]
+    return next(as_they_come(context, models_of(context.run, *[(n, "") for n in names[:1]])), None)
+
+
 def prepare(run: Run, numbers: Sequence[int]) -> None:
     """Export all that sections need, side by side, the most valuable first."""
     left = [each for each in needed(run, numbers) if not each.is_over]

@@ -155,8 +155,6 @@ def _theirs(
     """What PyTorch differs by from itself when it computes the same in the precision."""
     if arithmetic == "fp32":
         return "it is the same"
-    if compared.steps_are_own:
-        return "not comparable, its steps are its own"
     torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
     try:
         half = copy.deepcopy(network).to(DTYPES[arithmetic])

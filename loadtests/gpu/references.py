@@ -138,7 +138,6 @@ class Compared:
     by_graph: list[np.ndarray]
     by_network: ByNetwork  # the same outputs, by a network in any precision
     is_choice: bool  # whether the best value is the answer
-    steps_are_own: bool = False  # whether a network in another precision takes other steps
 
 
 Reference = Callable[[Opening], Compared]
@@ -212,36 +211,31 @@ def vision(opening: Opening) -> Compared:
 
 
 def recurrent(opening: Opening) -> Compared:
-    """The attention of every step, over rows of ragged sources, and the steps that are the same.
+    """The attention of the first step and the tokens, over rows of ragged sources.
 
     A token that differs changes all that follows: behind it there is nothing to compare.
     """
-    network, config = opening.checkpoint.model, opening.checkpoint.config
-    assert isinstance(network, RecurrentSeq2Seq), "a recurrent network"
+    config = opening.checkpoint.config
     generator = np.random.default_rng(0)
     lengths = np.linspace(config.max_positions, 1, NUM_ROWS).astype(int)
     rows = [generator.integers(3, config.vocab_size, size=length).tolist() for length in lengths]
-    source = pad(rows, config.pad_token_id)
-    session = opening.session()
+    source, session = pad(rows, config.pad_token_id), opening.session()
     names = [spec.name for spec in session.signature.outputs]
     tokens, weights = session.run({"source": source["input_ids"]}, names)
-    with torch.inference_mode():
+
+    def by_network(network: nn.Module) -> list[np.ndarray]:
+        assert isinstance(network, RecurrentSeq2Seq), "a recurrent network"
         device = next(network.parameters()).device
-        ids, mask = (
-            torch.from_numpy(source[name]).to(device) for name in ("input_ids", "attention_mask")
-        )
-        expected, shown = network.greedy(ids, mask, tokens.shape[1])
-    assert shown is not None, "the network was made with attention"
-    by_network = shown.float().cpu().numpy()
-    is_same = tokens == expected.cpu().numpy()
-    # A step depends on the tokens before it: the first that differs was chosen after its weights.
-    before = np.pad(is_same, ((0, 0), (1, 0)), constant_values=True)[:, :-1]
-    kept = np.cumprod(before, axis=1).astype(bool)
-    num_same = np.eye(2, dtype=np.float32)[is_same[kept].astype(int)]
-    all_same = np.eye(2, dtype=np.float32)[np.ones(int(kept.sum()), int)]
-    return Compared(
-        [weights[kept], num_same], lambda _: [by_network[kept], all_same], False, steps_are_own=True
-    )
+        inputs = [torch.from_numpy(source[n]).to(device) for n in ("input_ids", "attention_mask")]
+        with torch.inference_mode():
+            expected, shown = network.greedy(inputs[0], inputs[1], tokens.shape[1])
+        assert shown is not None, "the network was made with attention"
+        is_same = (tokens == expected.cpu().numpy()).mean(axis=1)
+        same = np.stack([is_same, 1 - is_same], axis=1)  # the share of a row's tokens
+        return [shown[:, 0].float().cpu().numpy(), same]
+
+    all_same = np.stack([np.ones(len(rows)), np.zeros(len(rows))], axis=1)
+    return Compared([weights[:, 0], all_same], by_network, False)
 
 
 def decoder(opening: Opening) -> Compared:

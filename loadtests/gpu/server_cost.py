@@ -11,7 +11,7 @@ import statistics
 from random import Random
 
 from loadtests.gpu.context import Context
-from loadtests.gpu.models import SHAPES, as_they_come, models_of
+from loadtests.gpu.models import first_of
 from loadtests.gpu.server import COMMAND
 from loadtests.gpu.timing import MAX_ROUNDS, TINY_ROUNDS, Way, interleaved, write_rows
 from loadtests.load.lengths import mixed
@@ -30,9 +30,7 @@ LOADS, TINY_LOADS = ((1, 1), (1, 32), (1, 128), (32, 8)), ((1, 1), (1, 8), (4, 2
 
 def run(context: Context) -> None:
     """Times of the server and of the bare session under each load."""
-    names = [name for name in context.run.shapes if isinstance(SHAPES[name], EncoderConfig)]
-    models = as_they_come(context, models_of(context.run, *[(name, "") for name in names[:1]]))
-    if (model := next(models, None)) is None:
+    if (model := first_of(context, EncoderConfig)) is None:
         context.leave_out("the server beside its session: no encoder is there")
         return
     settings = Settings(model_repository=model.repository, device=context.device)

@@ -5,9 +5,10 @@ native code can end the process: neither may take the other sections with it. Th
 forks of one that has imported the large libraries and has not touched the device. Models are
 exported beside the sections by a further process. Each is a process group, which is ended as one.
 
-A section has its weight's share of the time that is left, and ends by itself when that is over. One
-that does not is ended after half as long again, never later than the budget allows. Signals that
-end the command, and the end of the budget, are looked for while it waits.
+A section has its weight's share of the time that is left, or of the usual budget where that is
+more: a small budget is for the first sections. It ends by itself when its time is over, and is
+ended after half as long again, never later than the budget allows. Signals that end the command,
+and the end of the budget, are looked for while it waits.
 """
 
 import importlib
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -35,6 +37,7 @@ PRELOADED = ("numpy", "torch", "onnx", "tritonclient.grpc")
 PREPARED = "loadtests.gpu.models:prepare"
 REPORT_S = 3.0  # of the budget, for ending processes and for the last report
 OVERTIME, OVERTIME_S = 1.5, 5.0  # a section is ended after its share times the first and the second
+USUAL_S = 480.0  # of all sections: with a smaller budget the first ones have as much
 POLL_S = 0.05
 DONE, FAILED, STOPPED, LEFT = "done", "failed", "stopped", "not begun"
 
@@ -54,8 +57,20 @@ class Stop:
             return f"the command was ended by {self.signal_name}"
         return "the budget was used up" if time.monotonic() >= self.ends_s else ""
 
+    def started(self, target: str, *arguments: Any) -> BaseProcess:
+        """A process that calls a function; the first waits for imports, not beyond the end."""
+        process: BaseProcess = multiprocessing.get_context("forkserver").Process(
+            target=_in_own_group, args=(self.ends_s, target, *arguments)
+        )
+        thread = Thread(target=process.start, daemon=True)
+        thread.start()
+        thread.join(max(0.0, self.ends_s - time.monotonic()))
+        return process
+
     def wait(self, process: BaseProcess, ends_s: float) -> bool:
         """Whether a process has ended before a time, and before the command is to end."""
+        if process.pid is None:
+            return False
         while process.is_alive() and not self.why and time.monotonic() < ends_s:
             process.join(POLL_S)
         return not process.is_alive()
@@ -73,11 +88,12 @@ def run_all(
         (run.out / section.filename).unlink(missing_ok=True)
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
     gate = ""
-    with _stopping(ends_s - REPORT_S) as stop, _preparing(run, left):
+    with _stopping(ends_s - REPORT_S) as stop, _preparing(run, left, stop):
         while left:
             section, weight = left[0], sum(each.weight for each in left)
             time_s = stop.ends_s - time.monotonic()
-            share_s = max(section.least_s, time_s * section.weight / weight)
+            usual_s = min(time_s, USUAL_S * section.weight)  # first come, first served
+            share_s = max(section.least_s, usual_s, time_s * section.weight / weight)
             if why := gate or stop.why:
                 _leave_out(run, section, why)
             elif time_s < section.least_s:
@@ -113,14 +129,13 @@ def _stopping(ends_s: float) -> Iterator[Stop]:
 
 
 @contextmanager
-def _preparing(run: Run, sections: Sequence[Section]) -> Iterator[None]:
+def _preparing(run: Run, sections: Sequence[Section], stop: Stop) -> Iterator[None]:
     """Export models beside the block, which ends that."""
     numbers = tuple(each.number for each in sections)
     if not set(numbers) - {1}:
         yield
         return
-    process = _forks().Process(target=_in_own_group, args=(PREPARED, run, numbers))
-    process.start()
+    process = stop.started(PREPARED, run, numbers)
     try:
         yield
     finally:
@@ -179,9 +194,8 @@ def _run_apart(run: Run, section: Section, share_s: float, stop: Stop) -> None:
     say(f"{section.label}: begins, with {share_s:.0f} s")
     started_s = time.monotonic()
     path = run.out / section.filename
-    arguments = ("loadtests.gpu.supervisor:run_section", run, section, started_s, share_s)
-    process = _forks().Process(target=_in_own_group, args=arguments)
-    process.start()
+    target = "loadtests.gpu.supervisor:run_section"
+    process = stop.started(target, run, section, started_s, share_s)
     try:
         has_ended = stop.wait(process, started_s + OVERTIME * share_s + OVERTIME_S)
     finally:
@@ -201,14 +215,11 @@ def _run_apart(run: Run, section: Section, share_s: float, stop: Stop) -> None:
     say(f"{section.label}: {state}: {why}")
 
 
-def _forks() -> Any:
-    return multiprocessing.get_context("forkserver")
-
-
-def _in_own_group(target: str, *arguments: Any) -> None:
+def _in_own_group(ends_s: float, target: str, *arguments: Any) -> None:
     """Call a function, MODULE:NAME, in a process group that all processes of its own join."""
     os.setpgid(0, 0)
-    _function(target)(*arguments)
+    if time.monotonic() < ends_s:  # else nothing waits for it any more
+        _function(target)(*arguments)
 
 
 def _function(target: str) -> Any:
@@ -217,7 +228,8 @@ def _function(target: str) -> Any:
 
 
 def _kill_group(process: BaseProcess) -> None:
-    assert process.pid is not None, "it was started"
+    if process.pid is None:  # it was not started in time, and ends by itself
+        return
     with suppress(ProcessLookupError):  # nothing is left of it
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()  # before it had its group

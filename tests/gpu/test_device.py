@@ -60,7 +60,7 @@ def test_outputs_are_pytorchs_and_nodes_are_on_the_device(
     assert any(claim.endswith("computes no node elsewhere") for claim in claims)
     for row in rows:
         assert {"limit", "PyTorch itself", "export, s", "open, s", "run, s"} <= row.keys()
-        assert precision == "fp32" or "PyTorch in " in row["PyTorch itself"] or kind == "recurrent"
+        assert precision == "fp32" or "PyTorch in " in row["PyTorch itself"]
 
 
 @pytest.mark.skipif("config.getoption('-m') == 'gpu'", reason="a fault is planted on the CPU")
