@@ -72,7 +72,7 @@ ROOMS = {
     "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
         "errors records contract settings runtime text grammars observe batching generation"
-        " generation/choosing generation/sequence generation/stream generation/decoders"
+        " generation/choosing generation/sequence generation/stream generation/decoders calls"
         " serving/tasks"
     ),
     "service/repository": Room(
@@ -279,7 +279,10 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *(f"calls/{name}" for name in ("answers", "features", "images", "reading", "record", "texts")),
+    *(
+        f"calls/{name}"
+        for name in ("answers", "features", "images", "models", "reading", "record", "texts")
+    ),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -603,6 +606,35 @@ def test_every_library_has_its_owners(library: str) -> None:
     assert not outside, f"import {library}"
     for owner in OWNERS[library]:
         assert any(user.startswith(owner) for user in users), f"{owner} does not import {library}"
+
+
+# Kinds of models: each says what it takes and does, and `serving/kinds.py` tells them apart.
+KINDS = {
+    *("TextModel", "ImageModel", "GenerativeModel", "AdaptedModel", "SequenceModel"),
+    *("TensorModel", "BatchedModel"),
+}
+
+
+def kinds_told_apart(code: str) -> set[str]:
+    """The kinds of models that a module asks for by `isinstance`."""
+    return {
+        name.id
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+        for name in ast.walk(node.args[1])
+        if isinstance(name, ast.Name) and name.id in KINDS
+    }
+
+
+@pytest.mark.parametrize("path", sources("service"), ids=relative)
+def test_kinds_of_models_are_told_apart_in_serving_alone(path: Path) -> None:
+    if not relative(path).startswith("service/serving/"):
+        assert not kinds_told_apart(path.read_text())
+
+
+def test_a_kind_that_is_told_apart_is_found() -> None:
+    code = "isinstance(model, TextModel | ImageModel) or isinstance(each, (Other, AdaptedModel))"
+    assert kinds_told_apart(code) == {"TextModel", "ImageModel", "AdaptedModel"}
 
 
 def modules_after(code: str) -> set[str]:

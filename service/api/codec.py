@@ -108,7 +108,7 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
         for name, field in fields.items()
-        if field.message_type is not None
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry
     }
     lists = [(name, of) for name, of in inner.items() if fields[name].is_repeated]
     alone = [
