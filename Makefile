@@ -76,7 +76,7 @@ load: $(VENV)/dev.stamp models ## a few seconds of each load test; or SCENARIO=n
 	@$(if $(SCENARIO),$(BIN)/python -m loadtests.load $(SCENARIO),for scenario in loadtests/scenarios/*.toml; \
 		do $(BIN)/python -m loadtests.load $$scenario --brief || exit 1; done)
 
-gpu-check: ## what to run first on a GPU: parity, speed, the server; FLAGS="--sections 2,6 --again"
+gpu-check: ## what to run first on a GPU, within eight minutes; FLAGS="--sections 2,6 --again"
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m loadtests.gpu $(FLAGS)
 
 clean: ## remove what was built, except the virtual environment

@@ -37,9 +37,9 @@ ROOMS = {
     "service/contract": Room("errors"),
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
-    "service/text": Room("errors contract runtime"),
-    "service/grammars": Room("errors runtime"),
     "service/calls": Room("errors"),
+    "service/text": Room("errors calls contract runtime"),
+    "service/grammars": Room("errors runtime"),
     "service/observe": Room(
         "errors records settings",
         "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
@@ -71,8 +71,8 @@ ROOMS = {
     ),
     "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
-        "errors records contract settings runtime text grammars observe batching generation"
-        " generation/choosing generation/sequence generation/stream generation/decoders calls"
+        "errors records contract settings runtime text grammars calls observe batching generation"
+        " generation/choosing generation/sequence generation/stream generation/decoders"
         " serving/tasks"
     ),
     "service/repository": Room(
@@ -279,9 +279,10 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
+    *("calls/texts", "calls/tokens", "calls/models"),
     *(
         f"calls/{name}"
-        for name in ("answers", "features", "images", "models", "reading", "record", "texts")
+        for name in ("answers", "conversation", "features", "images", "reading", "record")
     ),
     "contract/adapter",
     "generation/decoders/adapter_buffers",

@@ -18,6 +18,7 @@ from loadtests.compare import peers
 from loadtests.compare import report as reports
 from loadtests.compare.comparison import Result, Side, compare_all, verified
 from loadtests.compare.connection import WorkerError
+from loadtests.compare.conversions import task_of
 from loadtests.compare.encoders import ENCODER_TRAFFIC, ENCODERS, write_encoder
 from loadtests.compare.environments import MODELS, NotAvailable
 from loadtests.compare.llamas import SHAPES, write_llama
@@ -231,7 +232,7 @@ PANELS = {
         {BERT: "BERT-base with two labels", GPT2: "GPT-2"},
         write_model,
         {
-            model: tuple(kind for kind in TRAFFIC if kind.task == peers.task_of(model))
+            model: tuple(kind for kind in TRAFFIC if kind.task == task_of(model))
             for model in (BERT, GPT2)
         },
     ),

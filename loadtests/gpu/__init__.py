@@ -1,1 +1,1 @@
-"""What there is to know about Attendant on a GPU, measured by one command and written down."""
+"""The check of Attendant on a GPU: one command within a budget, with a report."""

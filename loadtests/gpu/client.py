@@ -23,9 +23,9 @@ def connect(address: str) -> Any:
 def infer_texts(client: Any, model: str, texts: Sequence[str], output: str) -> np.ndarray:
     """An output [texts, values] of a text model."""
     values = np.array([text.encode() for text in texts], object).reshape(-1, 1)
-    tensor = triton.InferInput("text", list(values.shape), "BYTES")
-    tensor.set_data_from_numpy(values)
-    reply: np.ndarray = client.infer(model, [tensor], client_timeout=LIMIT_S).as_numpy(output)
+    reply: np.ndarray = client.infer(
+        model, [_tensor("text", "BYTES", values)], client_timeout=LIMIT_S
+    ).as_numpy(output)
     return reply
 
 
@@ -61,32 +61,29 @@ class Streamed:
 
 
 def _generation_inputs(prompt: str, params: dict[str, Any], *, can_stream: bool) -> list[Any]:
-    tensors = []
-    for name, kind, value in (
-        ("text_input", "BYTES", prompt.encode()),
-        ("stream", "BOOL", can_stream),
-        ("sampling_parameters", "BYTES", json.dumps(params).encode()),
-        ("exclude_input_in_output", "BOOL", True),
-    ):
-        tensor = triton.InferInput(name, [1], kind)
-        tensor.set_data_from_numpy(np.array([value], object if kind == "BYTES" else bool))
-        tensors.append(tensor)
-    return tensors
+    return [
+        _tensor("text_input", "BYTES", np.array([prompt.encode()], object)),
+        _tensor("stream", "BOOL", np.array([can_stream])),
+        _tensor("sampling_parameters", "BYTES", np.array([json.dumps(params).encode()], object)),
+        _tensor("exclude_input_in_output", "BOOL", np.array([True])),
+    ]
+
+
+def _tensor(name: str, datatype: str, values: np.ndarray) -> Any:
+    tensor = triton.InferInput(name, list(values.shape), datatype)
+    tensor.set_data_from_numpy(values)
+    return tensor
 
 
 def metric(url: str, name: str, model: str) -> float:
     """A metric of a model, its other labels summed over; `KeyError` where it has no samples."""
     with urllib.request.urlopen(url, timeout=10) as page:  # noqa: S310 - our own server
         families = text_string_to_metric_families(page.read().decode())
-    values = [
-        float(sample.value)
-        for family in families
-        for sample in family.samples
-        if sample.name == name and sample.labels.get("model") == model
-    ]
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    values = [sample.value for sample in samples if sample.labels.get("model") == model]
     if not values:
         raise KeyError(f"{name} of {model}")
-    return sum(values)
+    return float(sum(values))
 
 
 def wait_for(url: str, name: str, model: str, value: float, limit_s: float) -> float:

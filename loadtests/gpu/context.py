@@ -1,50 +1,85 @@
-"""What a section is given: where models run, where files are, and how much time is left.
+"""What a section is given, and what it finds: claims, rows of tables, and what was left out.
 
-Crosses from one process to another, so it holds plain values only. A section returns a dictionary
-of plain JSON, all of whose keys are optional:
-
-    summary    sentences that say what was found
-    claims     what `claims.at_most` and its siblings return: a figure and its limit or goal; with
-               `in_table`, a row of a table says it too
-    tables     [{"title": ..., "columns": [...], "rows": [[...], ...]}]
-    left_out   sentences that say what was not run, and why
-    any other  raw figures, kept in the JSON report
-
+A claim is a check, which fails the run where it does not hold, or a goal, which says how fast
+something is. Rows are plain JSON: the report makes tables of them, each key a column. `keep` writes
+what there is so far, so that a section that is stopped has a record too.
 docs/cuda.md says what was verified on CUDA.
 """
 
+import json
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from rich.console import Console
 
 Findings = dict[str, Any]
+Claim = dict[str, Any]
+Peers: TypeAlias = Literal["none", "eager", "compiled"]
+ClaimKind = Literal["check", "goal"]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of the command."""
+    """One run of the command: plain values, as it crosses to other processes."""
 
     out: Path
     device: str  # cuda or cpu
     is_tiny: bool
+    shapes: tuple[str, ...] = ()
+    peers: Peers = "compiled"
 
     @property
     def work(self) -> Path:
         """A folder for exported models, which sections and later runs share."""
         return self.out / "work"
 
+    @property
+    def precision(self) -> Literal["fp32", "fp16"]:
+        """The precision that is checked first."""
+        return "fp16" if self.device == "cuda" else "fp32"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
+class Parts:
+    """Seconds by part of some work, such as export, open, run and reference."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a part."""
+        started_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add(name, time.monotonic() - started_s)
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def cells(self) -> dict[str, float]:
+        """The parts as columns of a row."""
+        return {f"{name}, s": round(seconds, 2) for name, seconds in self.seconds.items()}
+
+
+@dataclass(slots=True)
 class Context:
     """One section of a run. `ends_s` is on the clock of `time.monotonic`."""
 
     run: Run
     section: str
     ends_s: float
+    path: Path | None = None  # of the record, where it is kept
+    parts: Parts = field(default_factory=Parts)
+    findings: Findings = field(
+        default_factory=lambda: {"summary": [], "claims": [], "left_out": [], "tables": {}}
+    )
+    header: dict[str, Any] = field(default_factory=dict)  # of the record
 
     @property
     def device(self) -> str:
@@ -55,26 +90,80 @@ class Context:
         return self.run.is_tiny
 
     @property
-    def work(self) -> Path:
-        return self.run.work
-
-    @property
     def left_s(self) -> float:
-        """Seconds of the section's share; negative when it should have ended."""
-        return self.ends_s - time.monotonic()
+        """Seconds of the section's share, at least 0."""
+        return max(0.0, self.ends_s - time.monotonic())
 
     @property
     def is_over(self) -> bool:
-        """Whether the section should end with what it has, and say so in `left_out`."""
-        return self.left_s <= 0
+        """Whether the section should end with what it has, and say what it leaves out."""
+        return not self.left_s
 
-    def until(self, share: float) -> "Context":
-        """A context that ends after a share of the time that is left."""
-        return Context(self.run, self.section, time.monotonic() + share * max(0.0, self.left_s))
+    def until(self, share: float) -> float:
+        """The seconds of a share of the time that is left."""
+        return share * self.left_s
 
     def say(self, what: str) -> None:
-        """Print a line of progress."""
-        say(f"{self.section}: {what} ({max(0.0, self.left_s):.0f} s left of its share)")
+        """Print a line of progress, and keep what was found."""
+        self.keep()
+        say(f"{self.section}: {what} ({self.left_s:.0f} s left of its share)")
+
+    def summarize(self, sentence: str) -> None:
+        self.findings["summary"].append(sentence)
+
+    def leave_out(self, sentence: str) -> None:
+        self.findings["left_out"].append(sentence)
+
+    def row(self, table: str, **cells: object) -> None:
+        """Add a row to the table of a title; what is no word as a key comes by `**`."""
+        plain = {key: _plain(value) for key, value in cells.items()}
+        self.findings["tables"].setdefault(table, []).append(plain)
+
+    def check(self, claim: str, holds: bool, found: str = "", expected: str = "yes") -> None:
+        """A claim that is no single figure; `found` is what was seen."""
+        found = found or ("yes" if holds else "no")
+        self._claim(claim, found, expected, "check", holds)
+
+    def at_most(
+        self, claim: str, figure: float, limit: float, unit: str = "", kind: ClaimKind = "check"
+    ) -> None:
+        """A claim that holds up to a limit; a figure that is not a number does not hold."""
+        self._figure(claim, figure, f"at most {limit:g}", unit, kind, holds=figure <= limit)
+
+    def at_least(
+        self, claim: str, figure: float, limit: float, unit: str = "", kind: ClaimKind = "check"
+    ) -> None:
+        """A claim that holds from a limit on."""
+        self._figure(claim, figure, f"at least {limit:g}", unit, kind, holds=figure >= limit)
+
+    def keep(self, **state: Any) -> None:
+        """Write the record as it is now: findings, times of parts, and the state."""
+        if self.path is not None:
+            parts = {name: round(seconds, 1) for name, seconds in self.parts.seconds.items()}
+            whole = {"state": "begun", "error": ""} | self.header | state
+            write_json(self.path, whole | {"parts_s": parts, "findings": self.findings})
+
+    def _figure(
+        self, claim: str, figure: float, expected: str, unit: str, kind: ClaimKind, *, holds: bool
+    ) -> None:
+        found, wanted = f"{float(figure):.4g} {unit}".strip(), f"{expected} {unit}".strip()
+        self._claim(claim, found, wanted, kind, holds)
+
+    def _claim(self, claim: str, found: str, expected: str, kind: ClaimKind, holds: bool) -> None:
+        said = {"claim": claim, "found": found, "expected": expected, "kind": kind}
+        self.findings["claims"].append(said | {"holds": bool(holds)})
+
+
+def _plain(value: object) -> object:
+    """What JSON has: it has no number for what is none."""
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a file whole or not at all; `ValueError` for numbers that JSON has not."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
+    part.replace(path)
 
 
 def say(line: str) -> None:

@@ -79,13 +79,6 @@ def encoder_flops(sizes: Sizes, lengths: Sequence[int]) -> int:
     return sum(lengths) * 2 * sizes.matrix_weights + sizes.num_layers * attention
 
 
-def step_flops(sizes: Sizes, num_rows: int, num_past: int) -> int:
-    """Operations of a decoding step: a token of each row, behind `num_past` others."""
-    products = 2 * (sizes.matrix_weights + sizes.output_weights)
-    attention = 4 * sizes.num_heads * sizes.head_size * (num_past + 1) * sizes.num_layers
-    return num_rows * (products + attention)
-
-
 def step_bytes(sizes: Sizes, num_rows: int, num_past: int, value_bytes: int) -> int:
     """Bytes that a decoding step reads and writes: weights once, caches, and logits.
 
@@ -100,8 +93,3 @@ def step_bytes(sizes: Sizes, num_rows: int, num_past: int, value_bytes: int) -> 
 def cache_bytes(sizes: Sizes, num_rows: int, num_tokens: int, value_bytes: int) -> int:
     """Bytes of the keys and values of rows of `num_tokens` tokens."""
     return num_rows * num_tokens * sizes.cached_values * value_bytes
-
-
-def floor_s(flops: float, num_bytes: float, flops_per_s: float, bytes_per_s: float) -> float:
-    """The time that no engine is below: the longer of arithmetic and memory traffic."""
-    return max(flops / flops_per_s, num_bytes / bytes_per_s)

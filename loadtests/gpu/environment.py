@@ -1,10 +1,12 @@
-"""Section 1: the GPU, its driver, libraries, and the versions of what runs.
+"""Section 1, the gate: the GPU, its driver, libraries, and whether a session runs on the device.
 
-Nothing here is fatal where it is missing but the device itself: a machine without `nvidia-smi`
-has a report too. docs/cuda.md says what was verified on CUDA.
+Nothing is fatal where it is missing but the device itself: a machine without `nvidia-smi` has a
+report too. Where no session runs, the record has a diagnosis. docs/cuda.md says what was verified
+on CUDA.
 """
 
 import importlib.metadata
+import os
 import platform
 import shutil
 import subprocess
@@ -13,8 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from loadtests.gpu.claims import Claim, is_true
-from loadtests.gpu.context import Context, Findings
+from loadtests.gpu.context import Context
 from loadtests.gpu.sources import digest_of
 from loadtests.load.machine import machine
 from service import __version__
@@ -29,39 +30,39 @@ from service.runtime.session import (
 
 PACKAGES = (
     *("onnxruntime", "onnxruntime-gpu", "torch", "transformers", "tokenizers", "onnx"),
-    *("onnxscript", "numpy", "grpcio", "protobuf", "tritonclient", "triton", "matplotlib"),
+    *("onnxscript", "numpy", "grpcio", "protobuf", "tritonclient", "triton"),
 )
 QUERIED = (
-    *("name", "driver_version", "memory.total", "memory.used", "compute_cap"),
-    *("clocks.max.sm", "clocks.max.mem", "clocks.sm", "power.limit", "temperature.gpu"),
-    *("mig.mode.current", "utilization.gpu"),
+    *("name", "driver_version", "memory.total", "memory.used", "compute_cap", "clocks.max.sm"),
+    *("clocks.max.mem", "power.limit", "temperature.gpu", "mig.mode.current", "utilization.gpu"),
 )
 SMI_LIMIT_S = 30.0
 
 
-def run(context: Context) -> Findings:
-    """What the machine has; the section fails where the device cannot be used at all."""
-    ort = load_onnxruntime()
-    providers = ort.get_available_providers()
-    versions = installed_versions()
-    facts: dict[str, Any] = {
-        "machine": machine(),
-        "versions": versions,
-        "providers": providers,
-        "onnxruntime": ort.__version__,
-    }
-    problem = session_problem(context.device)
-    claims = [is_true(f"a session runs on {context.device}", not problem, problem)]
-    summary = [_processor(facts["machine"])]
+def run(context: Context) -> None:
+    """What the machine has; its check fails where the device cannot be used."""
+    ort, facts = load_onnxruntime(), machine()
+    providers, versions = ort.get_available_providers(), installed_versions()
+    with context.parts.timed("session"):
+        problem = session_problem(context.device)
     if context.device == "cuda":
-        facts |= {"nvidia_smi": read_nvidia_smi(), "torch": _torch_facts()}
-        claims = [*_claims(facts), *claims]
-        summary = [*_device(facts), *summary]
+        context.check("ONNX Runtime has CUDA", CUDA_PROVIDER in providers, ", ".join(providers))
+        _torch(context)
+        context.findings["nvidia_smi"] = smi = read_nvidia_smi()
+        context.summarize("nvidia-smi: " + (", ".join(f"{k} {v}" for k, v in smi.items()) or "-"))
+    context.check(f"a session runs on {context.device}", not problem, problem)
+    if problem:
+        _diagnose(context)
+    context.findings |= {"machine": facts, "versions": versions}
     libraries = ", ".join(f"{name} {version}" for name, version in versions.items())
-    summary.append(f"Attendant {__version__}, from sources with the digest {digest_of()}.")
-    summary.append(f"Python {platform.python_version()}, {libraries}.")
-    summary.append(f"ONNX Runtime {ort.__version__} offers {', '.join(providers)}.")
-    return {"summary": summary, "claims": claims, **facts}
+    for sentence in (
+        f"Processor: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, "
+        f"{facts['system']}.",
+        f"Attendant {__version__}, from sources with the digest {digest_of()}.",
+        f"Python {platform.python_version()}, {libraries}.",
+        f"ONNX Runtime {ort.__version__} offers {', '.join(providers)}.",
+    ):
+        context.summarize(sentence)
 
 
 def session_problem(device: str) -> str:
@@ -81,12 +82,12 @@ def session_problem(device: str) -> str:
 
 def installed_versions() -> dict[str, str]:
     """The versions of the packages that are there, and of all of NVIDIA's."""
-    found = {}
-    for distribution in importlib.metadata.distributions():
-        name = str(distribution.metadata["Name"] or "").lower()
-        if name in PACKAGES or name.startswith("nvidia-"):
-            found[name] = distribution.version
-    return dict(sorted(found.items()))
+    names = {
+        str(each.metadata["Name"] or "").lower(): each.version
+        for each in importlib.metadata.distributions()
+    }
+    kept = (name for name in names if name in PACKAGES or name.startswith("nvidia-"))
+    return {name: names[name] for name in sorted(kept)}
 
 
 def read_nvidia_smi(fields: tuple[str, ...] = QUERIED) -> dict[str, str]:
@@ -105,56 +106,36 @@ def read_nvidia_smi(fields: tuple[str, ...] = QUERIED) -> dict[str, str]:
     return dict(zip(fields, values, strict=False))
 
 
-def _torch_facts() -> dict[str, Any]:
+def _torch(context: Context) -> None:
+    """What PyTorch says of the GPU."""
     import torch
 
-    if not torch.cuda.is_available():
-        return {"available": False}
-    properties = torch.cuda.get_device_properties(0)
-    free, total = torch.cuda.mem_get_info()
-    return {
-        "available": True,
-        "name": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-        "processors": properties.multi_processor_count,
-        "memory_gib": round(total / 2**30, 1),
-        "free_gib": round(free / 2**30, 1),
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+    is_there = torch.cuda.is_available()
+    context.check("PyTorch can use the GPU", is_there)
+    if is_there:
+        properties = torch.cuda.get_device_properties(0)
+        free, total = torch.cuda.mem_get_info()
+        context.summarize(
+            f"GPU: {properties.name}, compute capability {properties.major}.{properties.minor}, "
+            f"{properties.multi_processor_count} multiprocessors, {total / 2**30:.1f} GiB of which "
+            f"{free / 2**30:.1f} were free, CUDA {torch.version.cuda}, cuDNN "
+            f"{torch.backends.cudnn.version()}."  # type: ignore[no-untyped-call]
+        )
+
+
+def _diagnose(context: Context) -> None:
+    """Where ONNX Runtime is, and which of its CUDA provider's libraries are missing."""
+    folder = os.path.dirname(load_onnxruntime().__file__)
+    library = os.path.join(folder, "capi", "libonnxruntime_providers_cuda.so")
+    facts: dict[str, Any] = {
+        "onnxruntime": folder,
+        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+        "the CUDA provider's library": library if os.path.exists(library) else "is not there",
     }
-
-
-def _claims(facts: dict[str, Any]) -> list[Claim]:
-    has_provider = CUDA_PROVIDER in facts["providers"]
-    return [
-        is_true("ONNX Runtime is a build with CUDA", has_provider, ", ".join(facts["providers"])),
-        is_true("PyTorch can use the GPU", facts["torch"]["available"]),
-    ]
-
-
-def _device(facts: dict[str, Any]) -> list[str]:
-    torch_facts, smi = facts["torch"], facts["nvidia_smi"]
-    if not torch_facts["available"]:
-        return ["PyTorch sees no GPU."]
-    driver = f", driver {smi['driver_version']}" if "driver_version" in smi else ""
-    return [
-        f"GPU: {torch_facts['name']}, compute capability {torch_facts['capability']}, "
-        f"{torch_facts['processors']} multiprocessors, {torch_facts['memory_gib']} GiB of which "
-        f"{torch_facts['free_gib']} were free{driver}, CUDA {torch_facts['cuda']}, "
-        f"cuDNN {torch_facts['cudnn']}.",
-        *(
-            [
-                f"Clocks may reach {smi['clocks.max.sm']} MHz (memory "
-                f"{smi['clocks.max.mem']} MHz), the power limit is {smi['power.limit']} W."
-            ]
-            if "power.limit" in smi
-            else []
-        ),
-    ]
-
-
-def _processor(facts: dict[str, Any]) -> str:
-    return (
-        f"Processor: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, "
-        f"{facts['system']}."
-    )
+    if os.path.exists(library) and (path := shutil.which("ldd")):
+        done = subprocess.run([path, library], capture_output=True, text=True, check=False)  # noqa: S603
+        lines = done.stdout.splitlines()
+        missing = [line.split()[0] for line in lines if "not found" in line]
+        facts["libraries that it needs and that are missing"] = ", ".join(missing) or "none"
+    for name, fact in facts.items():
+        context.summarize(f"Diagnosis: {name}: {fact}.")

@@ -1,188 +1,267 @@
-"""Section 2: every kind of model that is exported, on the device beside PyTorch in float32.
+"""Sections 2, 4 and 10: every kind of model on the device beside PyTorch, and where its nodes are.
 
-Each graph of each precision is compared. What the exporter or the device refuses is told with the
-reason; on a GPU a graph that does not load is a failure, on the CPU, which has no kernels for some
-graphs, it is not. docs/cuda.md says what was verified on CUDA.
+A graph is opened once. Its outputs are compared with those of its network in float32, within limits
+of its precision; what PyTorch itself differs by in that precision stands beside them, and is what
+the limits are to be set by. Of the same session ONNX Runtime says which provider took each node:
+one without a kernel for CUDA would run on the CPU, and its tensors would be copied in every run. An
+operator without a kernel may be replaced by the nodes of its definition, so the fused ones are
+counted; of attention, CUDA says which kernel ran. docs/cuda.md says what was verified on CUDA.
 """
 
+import copy
+import os
+import re
+import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
-from loadtests.gpu.claims import Claim, is_true
-from loadtests.gpu.context import Context, Findings
-from loadtests.gpu.device import session_options, torch_device
-from loadtests.gpu.exports import (
-    CACHED,
-    PRECISIONS,
+import torch
+from torch import nn
+
+from loadtests.gpu.context import Context
+from loadtests.gpu.figures import Figures, Outputs, compare, described, percent, worst
+from loadtests.gpu.kinds import KINDS, MOST_USED
+from loadtests.gpu.models import (
+    FUSED,
     Graph,
     Model,
-    all_kinds,
-    checkpoint_of,
-    export_models,
-    sizes_of,
+    as_they_come,
+    models_of,
+    other_kinds,
+    rest_kinds,
 )
-from loadtests.gpu.figures import LIMITS, Figures, compare, described, percent, worst
-from loadtests.gpu.references import outputs_of
-from service.contract.manifest import Precision
+from loadtests.gpu.references import Compared, Opening
 from service.errors import LoadError, ModelFailed
+from service.runtime.assignment import CPU_PROVIDER, SHAPE_OPERATORS, AssignedNode
+from service.runtime.cpus import available_cpus
+from service.runtime.session import CUDA_PROVIDER, SessionOptions, choose_device
 
-# On the CPU a tiny run exports these in half precision too, which is slow there and proves little.
-TINY_HALF = ("classification", "decoder")
+DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+PROVIDERS = {"cpu": CPU_PROVIDER, "cuda": CUDA_PROVIDER}
+# Makes CUDA's attention print the kernel that it runs; read when a session is made.
+ANNOUNCED = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"
+KERNEL = re.compile(r"Operator=(\w+).*?SdpaKernel=(\w+)")
+UNFUSED = "MATH"  # its name for products and softmax one after the other
+MAX_NAMED = 5
+TABLE = "Differences from PyTorch in float32, on the same inputs"
+PLACES = "Nodes after optimization, as ONNX Runtime assigned them"
+
+
+def most_used(context: Context) -> None:
+    """The most used kinds in the precision that is served first."""
+    compare_all(
+        context, models_of(context.run, *[(kind, context.run.precision) for kind in MOST_USED])
+    )
+
+
+def others(context: Context) -> None:
+    """The other kinds, then all of them in bf16."""
+    compare_all(context, models_of(context.run, *other_kinds(context.run)))
+    if context.device == "cpu":
+        context.leave_out(f"all kinds in bf16: {KINDS['decoder'].obstacle('cpu', 'bf16')}")
+
+
+def rest(context: Context) -> None:
+    """What is left: float32 on a GPU, as it is and as it is served; half precision on a CPU."""
+    compare_all(context, models_of(context.run, *rest_kinds(context.run)))
+
+
+def compare_all(context: Context, models: Sequence[Model]) -> None:
+    """Compare all graphs of models as their exports come."""
+    choose_device(context.device)  # raises the reason where the device cannot be used
+    context.summarize(
+        "Differences are relative to the outputs' size, their root mean square; two best values "
+        "closer to each other than the precision rounds count as the same."
+    )
+    for model in as_they_come(context, models):
+        for graph in model.graphs():
+            for arithmetic in arithmetics(graph, context.device):
+                name = f"{model.kind} in {arithmetic}{f', {graph.layout}' if graph.layout else ''}"
+                if (context.device, graph.layout) == ("cpu", "paged"):
+                    context.leave_out(f"{name}: the CPU provider has no PagedAttention")
+                elif context.is_over:
+                    context.leave_out(f"{name}: no time was left")
+                else:
+                    check(context, name, model, graph, arithmetic)
+
+
+def arithmetics(graph: Graph, device: str) -> tuple[str, ...]:
+    """The ways in which a device computes a graph; tf32 is float32 as CUDA's sessions have it."""
+    is_both = graph.precision == "fp32" and device == "cuda"
+    return (graph.precision, "tf32") if is_both else (graph.precision,)
+
+
+def check(context: Context, name: str, model: Model, graph: Graph, arithmetic: str) -> None:
+    """Compare a graph with its network, and look where its nodes are."""
+    kind = KINDS[model.kind]
+    options = session_options(context.device, is_exact=arithmetic == "fp32")
+    # Nodes on the CPU are named below.
+    opening = Opening(
+        kind.checkpoint(is_tiny=context.is_tiny),
+        graph.path,
+        replace(options, allows_cpu_nodes=True),
+    )
+    limits, parts, printed = kind.limits(arithmetic), opening.parts, list[str]()
+    parts.add("export", model.noted("seconds"))
+    network = opening.checkpoint.model.to(torch_device(context.device))
+    try:
+        with announced(printed) if context.device == "cuda" else nullcontext(), parts.timed("run"):
+            compared = kind.reference(opening)
+        parts.add("run", -parts.seconds["open"])
+        with parts.timed("reference"):
+            expected = compared.by_network(network)
+            figures = _figures(compared, expected, limits.tie)
+            theirs = _theirs(compared, expected, network, arithmetic, limits.tie)
+    except (LoadError, ModelFailed) as error:
+        if context.device == "cuda":
+            context.check(f"{name} is as PyTorch", False, str(error))
+        else:  # which has no kernels for some graphs
+            context.leave_out(f"{name}: {error}")
+        return
+    finally:
+        network.to("cpu")
+    found = f"{figures}; {theirs}"
+    context.check(f"{name} is as PyTorch", figures.is_within(limits), found, described(limits))
+    context.row(
+        TABLE,
+        model=name,
+        **_cells(figures),
+        **{"limit": percent(limits.relative), "PyTorch itself": theirs},
+        **parts.cells(),
+    )
+    nodes = tuple(node for session in opening.sessions for node in session.nodes)
+    place(context, Placed(name, nodes, graph.num_fused, kernels_of("".join(printed))))
+    for part in ("open", "run", "reference"):
+        context.parts.add(part, parts.seconds[part])
+    context.say(f"{name}: {found}")
+
+
+def _figures(compared: Compared, expected: Sequence[object], tie: float) -> Figures:
+    pairs = zip(compared.by_graph, expected, strict=True)
+    return worst([compare(Outputs(*pair, compared.is_choice), tie) for pair in pairs])  # type: ignore[arg-type]
+
+
+def _theirs(
+    compared: Compared, expected: Sequence[object], network: nn.Module, arithmetic: str, tie: float
+) -> str:
+    """What PyTorch differs by from itself when it computes the same in the precision."""
+    if arithmetic == "fp32":
+        return "it is the same"
+    torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
+    try:
+        half = copy.deepcopy(network).to(DTYPES[arithmetic])
+        own = replace(compared, by_graph=compared.by_network(half))
+        figures = _figures(own, expected, tie)
+    except (RuntimeError, NotImplementedError, TypeError) as error:  # no such kernel in PyTorch
+        return f"not computed: {str(error).splitlines()[0][:100]}"
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    same = "" if figures.agreement is None else f", same best {percent(figures.agreement)}"
+    return f"PyTorch in {arithmetic} {percent(figures.relative)}, {figures.mean_cosine:.6f}{same}"
+
+
+def _cells(figures: Figures) -> dict[str, object]:
+    return {
+        "rows": figures.num_rows,
+        "largest difference": figures.max_abs,
+        "of the size": percent(figures.relative),
+        "mean cosine": f"{figures.mean_cosine:.6f}",
+        "same best": "" if figures.agreement is None else percent(figures.agreement),
+    }
+
+
+def session_options(device: str, *, is_exact: bool = False) -> SessionOptions:
+    """Options for a session on a device; `LoadError` where it cannot be used.
+
+    Exact is float32 as it is: CUDA's sessions would round it to TF32 for its products.
+    """
+    options = SessionOptions(device=choose_device(device), num_threads=available_cpus())
+    if is_exact and device == "cuda":
+        tuning = replace(options.tuning, cuda_options=(("use_tf32", "0"),))
+        return replace(options, tuning=tuning)
+    return options
+
+
+def torch_device(device: str) -> torch.device:
+    """The same for PyTorch, whose float32 is then float32 in all of its products."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return torch.device(device)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A graph of a model, to be compared in one way."""
+class Placed:
+    """A graph with its nodes by provider, and the kernels of attention that ran."""
 
-    graph: Graph
-    arithmetic: str  # one of LIMITS
-
-    @property
-    def kind(self) -> str:
-        return self.graph.model.kind
-
-    @property
-    def layout(self) -> str:
-        return self.graph.layout
-
-    @property
-    def name(self) -> str:
-        layout = f", {self.layout}" if self.layout else ""
-        return f"{self.kind} in {self.arithmetic}{layout}"
+    name: str
+    nodes: tuple[AssignedNode, ...]
+    num_fused: int  # as its manifest says
+    kernels: Counter[str]
 
 
-def run(context: Context) -> Findings:
-    """Figures of every graph beside its limits."""
-    session_options(context)  # raises the reason where the device cannot be used
-    left_out = not_wanted(context)
-    results: list[tuple[Case, Figures | None, str]] = []
-    for model in export_models(context, wanted(context)):
-        if model.reason:
-            left_out.append(f"{model.name} is not exported: {model.reason}")
-            continue
-        for case in cases_of(model, context):
-            if obstacle := case.graph.obstacle(context.device):
-                left_out.append(f"{case.name}: {obstacle}")
-                continue
-            if context.is_over:
-                left_out.append(f"{case.name}: no time was left")
-                continue
-            figures, problem = _measure(case, context)
-            results.append((case, figures, problem))
-            context.say(f"{case.name}: {figures or problem}")
-    return _findings(context, results, left_out)
-
-
-def wanted(context: Context) -> list[tuple[str, Precision]]:
-    """The kinds and precisions to compare, the most used ones first."""
-    order: Sequence[Precision] = (
-        ("fp16", "fp32", "bf16") if context.device == "cuda" else PRECISIONS
+def place(context: Context, placed: Placed) -> None:
+    """Claims that no node is elsewhere, that all fused ones are there, and fused kernels ran."""
+    name, provider = placed.name, PROVIDERS[context.device]
+    others = [node for node in placed.nodes if node.provider != provider]
+    elsewhere = [node for node in others if node.operator not in SHAPE_OPERATORS]
+    named = ", ".join(f"{node} by {node.provider}" for node in elsewhere[:MAX_NAMED])
+    found = f"{len(elsewhere)} of {len(placed.nodes)} nodes" + (f": {named}" if named else "")
+    context.check(f"{name} computes no node elsewhere", not elsewhere, found, "0 nodes")
+    operators = (n.operator.rpartition(".")[2] for n in placed.nodes if n.provider == provider)
+    fused = Counter(operator for operator in operators if operator in FUSED)
+    context.check(
+        f"{name} has its fused nodes on the device",
+        fused.total() == placed.num_fused,
+        counted(fused),
+        f"{placed.num_fused} nodes",
     )
-    return [
-        (kind, precision)
-        for precision in order
-        for kind in all_kinds()
-        if not _why_not(context, kind, precision)
-    ]
+    if placed.kernels:
+        is_fused = UNFUSED not in placed.kernels
+        what = f"{name} runs a fused kernel of attention"
+        context.check(what, is_fused, counted(placed.kernels), f"not {UNFUSED}")
+        context.findings["claims"][-1]["kind"] = "goal"
+    context.row(
+        PLACES,
+        graph=name,
+        **{"nodes there": len(placed.nodes) - len(others)},
+        **{"nodes elsewhere": counted(Counter(node.operator for node in others))},
+        **{"fused": counted(fused), "kernels of attention": counted(placed.kernels)},
+    )
 
 
-def not_wanted(context: Context) -> list[str]:
-    """Sentences about the others."""
-    reasons: dict[str, list[str]] = {}
-    for precision in PRECISIONS:
-        for kind in all_kinds():
-            if reason := _why_not(context, kind, precision):
-                reasons.setdefault(reason, []).append(f"{kind}-{precision}")
-    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+def counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
 
 
-def _why_not(context: Context, kind: str, precision: Precision) -> str:
-    if context.device == "cuda":
-        is_missing = precision == "fp32" and kind in CACHED
-        return "CUDA's GroupQueryAttention has no float32" if is_missing else ""
-    if precision == "bf16":
-        return "the CPU provider has no kernels for bfloat16"
-    if context.is_tiny and precision == "fp16" and kind not in TINY_HALF:
-        return "a tiny run on the CPU leaves out most of float16"
-    return ""
+@contextmanager
+def announced(printed: list[str]) -> Iterator[None]:
+    """Add what native code prints in the block; sessions that it opens name their kernels."""
+    before = os.environ.get(ANNOUNCED)
+    os.environ[ANNOUNCED] = "1"
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 1)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+            del os.environ[ANNOUNCED]
+            if before is not None:
+                os.environ[ANNOUNCED] = before
+            file.seek(0)
+            printed.append(file.read().decode(errors="replace"))
 
 
-def cases_of(model: Model, context: Context) -> Iterator[Case]:
-    for graph in model.graphs():
-        yield Case(graph, model.precision)
-        if model.precision == "fp32" and context.device == "cuda":  # as it is served, see LIMITS
-            yield Case(graph, "tf32")
-
-
-def _measure(case: Case, context: Context) -> tuple[Figures | None, str]:
-    """Figures, or why there are none."""
-    checkpoint = checkpoint_of(case.kind, sizes_of(context))
-    try:
-        options = session_options(context, is_exact=case.arithmetic == "fp32")
-        pairs = outputs_of(case.kind, checkpoint, case.graph.path, options, torch_device(context))
-    except (LoadError, ModelFailed) as error:
-        return None, str(error)
-    return worst([compare(pair, LIMITS[case.arithmetic].tie) for pair in pairs]), ""
-
-
-def _findings(
-    context: Context, results: Sequence[tuple[Case, Figures | None, str]], left_out: list[str]
-) -> Findings:
-    claims: list[Claim] = []
-    rows: list[list[str]] = []
-    data: list[dict[str, Any]] = []
-    for case, figures, problem in results:
-        claim = f"{case.name} is as PyTorch"
-        if figures is None:
-            if context.device == "cuda":
-                claims.append(is_true(claim, False, problem))
-            else:
-                left_out.append(f"{case.name}: {problem}")
-            continue
-        limits = LIMITS[case.arithmetic]
-        holds = figures.is_within(limits)
-        found = is_true(claim, holds, str(figures), described(limits))
-        claims.append(found | {"in_table": True})
-        rows.append([*_row(case, figures), described(limits), "yes" if holds else "**no**"])
-        data.append(_data(case, figures, holds=holds))
-    compared = {case.kind for case, figures, _ in results if figures is not None}
-    missing = [kind for kind in all_kinds() if kind not in compared]
-    left = f"not {', '.join(missing)}" if missing else ""
-    claims.append(is_true("every kind of model was compared", not missing, left))
-    table = {
-        "title": "Differences from PyTorch in float32, on the same inputs",
-        "columns": [
-            *("model", "computed in", "layout", "rows", "largest difference", "of the size"),
-            *("lowest cosine", "mean cosine", "same best", "allowed", "holds"),
-        ],
-        "rows": rows,
-    }
-    summary = [
-        f"{len(rows)} graphs of {len(compared)} kinds of model were compared.",
-        "The size of outputs is their root mean square; two best values that are closer to each "
-        "other than the precision rounds count as the same. The default layout is that of packed "
-        "rows for encoders of texts, and of slots for decoders.",
-    ]
-    return {
-        "summary": summary,
-        "claims": claims,
-        "tables": [table],
-        "left_out": left_out,
-        "figures": data,
-    }
-
-
-def _row(case: Case, figures: Figures) -> list[str]:
-    same = "" if figures.agreement is None else percent(figures.agreement)
-    return [
-        *(case.kind, case.arithmetic, case.layout or "default", str(figures.num_rows)),
-        *(f"{figures.max_abs:.2e}", percent(figures.relative)),
-        *(f"{figures.min_cosine:.6f}", f"{figures.mean_cosine:.6f}", same),
-    ]
-
-
-def _data(case: Case, figures: Figures, *, holds: bool) -> dict[str, Any]:
-    numbers = {key: value if value == value else None for key, value in asdict(figures).items()}
-    where = {"kind": case.kind, "arithmetic": case.arithmetic, "layout": case.layout}
-    return {**where, **numbers, "holds": holds}
+def kernels_of(text: str) -> Counter[str]:
+    """How often each kernel of attention ran."""
+    return Counter(kernel for _, kernel in KERNEL.findall(text))

@@ -1,10 +1,13 @@
-"""Outputs of an exported graph on the device, and of its PyTorch network in float32 beside them.
+"""Outputs of an exported graph on the device, and how PyTorch computes the same from its network.
 
-One function for each form of model. Graphs run in the server's own sessions and decoders.
+One function for each form of model. Graphs run in the server's own sessions and decoders, which are
+opened once: what was opened also says where its nodes are. The same inputs then go through the
+network in float32, and in the precision of the graph.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, V vocabulary
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -15,20 +18,16 @@ from torch import nn
 from export.checks.decoding import random_rows
 from export.checks.parity import pad
 from export.graphs.attention import longest_text
-from export.graphs.cached_decoder import DecoderNetwork
-from loadtests.gpu.figures import Outputs
-from loadtests.gpu.paged_rows import PagedRows
+from loadtests.gpu.context import Parts
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import attending
-from models.networks.gpt import GPT
 from models.networks.heads import TextNetwork
-from models.networks.llama import Llama
 from models.networks.recurrent import RecurrentSeq2Seq
-from models.networks.transformer import Transformer
-from models.networks.vit import VisionTransformer
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
 from service.generation.choosing.step_logits import StepLogits
+from service.generation.decoders.decoder import OnnxDecoder
+from service.generation.decoders.decoder_interface import PackedInputs, PagedDecoder
 from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.decoders.opening import CacheLimits, open_decoder
 from service.generation.decoders.paged_decoder import open_paged_decoder
@@ -38,7 +37,7 @@ NUM_ROWS = 8
 NUM_STEPS = 24  # tokens that a decoder continues its prompts by
 PROMPT_TOKENS = (1, 7, 40, 150)  # fewer where the model takes fewer
 CACHE_BYTES = 2**30
-CHOICES = ("logits",)  # outputs of which the largest value is the answer
+ByNetwork = Callable[[nn.Module], list[np.ndarray]]
 
 
 class Rows(Protocol):
@@ -52,26 +51,108 @@ class Rows(Protocol):
     ) -> np.ndarray | StepLogits: ...
 
 
-def outputs_of(
-    kind: str, checkpoint: Checkpoint, graph: Path, options: SessionOptions, device: torch.device
-) -> list[Outputs]:
-    """What both give for the same inputs, a pair for each output that clients see."""
-    network = checkpoint.model.to(device)
-    try:
-        if kind == "attention":
-            return _attention(checkpoint, graph, options, device)
-        if isinstance(network, GPT | Llama):
-            return _decoder(network, graph, options, device)
-        if isinstance(network, Transformer):
-            return _encoder_decoder(network, checkpoint.max_tokens, graph, options, device)
-        if isinstance(network, RecurrentSeq2Seq):
-            return _recurrent(network, graph, options, device)
-        if isinstance(network, VisionTransformer):
-            return _vision(network, graph, options, device)
-        assert isinstance(network, TextNetwork), f"{kind} has no reference"
-        return _texts(network, checkpoint.max_tokens, graph, options, device)
-    finally:
-        checkpoint.model.to("cpu")
+@dataclass(slots=True)
+class Opening:
+    """A graph that is opened, the sessions that this took, and the time that it took."""
+
+    checkpoint: Checkpoint
+    graph: Path
+    options: SessionOptions
+    parts: Parts = field(default_factory=Parts)
+    sessions: list[OnnxSession] = field(default_factory=list)
+
+    def session(self) -> OnnxSession:
+        with self.parts.timed("open"):
+            session = OnnxSession(self.graph, self.options)
+        self.sessions.append(session)
+        return session
+
+    def rows(self, max_tokens: int, num_rows: int, sources: SourceLimits | None = None) -> Rows:
+        """A decoder over slots or, by the graph's layout, over blocks, with room for some rows."""
+        path, options = self.graph, self.options
+        limits = CacheLimits(max_tokens, num_rows, CACHE_BYTES)
+        with self.parts.timed("open"):
+            if self.manifest.graphs[path.name].layout == "paged":
+                paged = open_paged_decoder(path, options, limits)
+                self._note(paged)
+                return PagedRows(paged, max_tokens)
+            decoder: Rows = (
+                open_decoder(path, options, limits)
+                if sources is None
+                else open_encoder_decoder(path, options, limits, sources)
+            )
+        self._note(decoder)
+        return decoder
+
+    @property
+    def manifest(self) -> Manifest:
+        text = self.graph.with_name("manifest.json").read_text(encoding="utf-8")
+        return Manifest.from_json(text)
+
+    def _note(self, decoder: object) -> None:
+        """Keep the sessions that a decoder has opened, or one within it."""
+        for each in vars(decoder).values():
+            if isinstance(each, OnnxSession):
+                self.sessions.append(each)
+            elif isinstance(each, OnnxDecoder):
+                self._note(each)
+
+
+class PagedRows:
+    """Sequences of a paged decoder, each with blocks of its own for `max_tokens`, in order."""
+
+    def __init__(self, decoder: PagedDecoder, max_tokens: int) -> None:
+        self._decoder = decoder
+        self._blocks_per_row = -(-max_tokens // decoder.block_size)
+
+    @property
+    def num_slots(self) -> int:
+        return min(self._decoder.num_blocks // self._blocks_per_row, self._decoder.max_rows)
+
+    def run(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> np.ndarray | StepLogits:
+        """Logits [B, V] of each row's last token; see `OnnxDecoder.run`."""
+        assert first_slot + len(rows) <= self.num_slots, "there are no blocks for them"
+        slots = np.arange(first_slot, first_slot + len(rows), dtype=np.int32)
+        blocks = np.arange(self._blocks_per_row, dtype=np.int32)
+        ends = np.cumsum([len(row) for row in rows], dtype=np.int32)
+        positions = [
+            np.arange(past, past + len(row)) for row, past in zip(rows, num_past, strict=True)
+        ]
+        inputs = PackedInputs(
+            input_ids=np.concatenate(rows).astype(np.int64),
+            position_ids=np.concatenate(positions).astype(np.int64),
+            cumulative_sequence_length=np.concatenate([np.zeros(1, np.int32), ends]),
+            past_seqlens=np.array(num_past, np.int32),
+            block_table=slots[:, None] * self._blocks_per_row + blocks,
+            logit_positions=ends.astype(np.int64) - 1,
+        )
+        return self._decoder.run(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Outputs of a graph, [rows, values] each, and the same by a network."""
+
+    by_graph: list[np.ndarray]
+    by_network: ByNetwork  # the same outputs, by a network in any precision
+    is_choice: bool  # whether the best value is the answer
+
+
+Reference = Callable[[Opening], Compared]
+
+
+def computed(network: nn.Module, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """A network's first output as float32, of inputs on the host; floats in its precision."""
+    like = next(network.parameters())
+    tensors = [torch.from_numpy(each).to(like.device) for each in inputs]
+    with torch.inference_mode():
+        out = network(
+            *(each.to(like.dtype) if each.is_floating_point() else each for each in tensors)
+        )
+    output: np.ndarray = (out[0] if isinstance(out, tuple) else out).float().cpu().numpy()
+    return output
 
 
 def ragged_rows(network: TextNetwork, max_tokens: int, seed: int = 0) -> Arrays:
@@ -86,144 +167,107 @@ def ragged_rows(network: TextNetwork, max_tokens: int, seed: int = 0) -> Arrays:
     return pad(rows, network.pad_token_id, halves if network.has_token_types else ())
 
 
-def computed(network: nn.Module, inputs: Sequence[np.ndarray], device: torch.device) -> np.ndarray:
-    """A network's first output in float32."""
-    with torch.inference_mode():
-        found = network(*(torch.from_numpy(each).to(device) for each in inputs))
-    output: np.ndarray = found.float().cpu().numpy()
-    return output
-
-
-def _texts(
-    network: TextNetwork,
-    max_tokens: int,
-    graph: Path,
-    options: SessionOptions,
-    device: torch.device,
-) -> list[Outputs]:
-    session = OnnxSession(graph, options)
-    batch = ragged_rows(network, max_tokens)
+def texts(opening: Opening) -> Compared:
+    network = opening.checkpoint.model
+    assert isinstance(network, TextNetwork), "a network that takes texts"
+    session, name = opening.session(), network.output_name
+    batch = ragged_rows(network, opening.checkpoint.max_tokens)
     names = [spec.name for spec in session.signature.inputs]
-    (by_graph,) = session.run({name: batch[name] for name in names}, [network.output_name])
-    by_network = computed(network, [batch[name] for name in network.input_names], device)
-    return [Outputs(by_graph, by_network, _is_choice(network.output_name, by_network))]
+    (by_graph,) = session.run({each: batch[each] for each in names}, [name])
+    inputs = [batch[each] for each in network.input_names]
+    is_choice = name == "logits" and by_graph.shape[-1] > 1
+    return Compared([by_graph], lambda each: [computed(each, inputs)], is_choice)
 
 
-def _is_choice(name: str, values: np.ndarray) -> bool:
-    return name in CHOICES and values.shape[-1] > 1
-
-
-def _attention(
-    checkpoint: Checkpoint, graph: Path, options: SessionOptions, device: torch.device
-) -> list[Outputs]:
-    """Weights of single texts: of attention there are no batches."""
-    shown = attending(checkpoint.model).to(device)
-    session = OnnxSession(graph, options)
-    config = checkpoint.config
+def attention(opening: Opening) -> Compared:
+    """Weights of single texts: of attention there are no batches. A query's weights are a row."""
+    checkpoint, session = opening.checkpoint, opening.session()
+    config, shown = checkpoint.config, attending(checkpoint.model)
     longest = min(checkpoint.max_tokens, longest_text(config.num_layers, config.num_heads), 128)
     generator = np.random.default_rng(0)
-    outputs = []
+    texts, outputs = [], []
     for length in (longest, max(1, longest // 3)):
         ids = generator.integers(config.vocab_size, size=(1, length))
         batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         batch["token_type_ids"] = np.zeros_like(ids)
         inputs = {name: batch[name] for name in shown.inputs}
-        (by_graph,) = session.run(inputs, ["attentions"])
-        with torch.inference_mode():
-            weights, _ = shown(*(torch.from_numpy(each).to(device) for each in inputs.values()))
-        rows = (-1, length)  # a query's weights are one row
-        outputs.append(Outputs(by_graph.reshape(rows), weights.cpu().numpy().reshape(rows), False))
-    return outputs
+        texts.append(list(inputs.values()))
+        outputs.append(session.run(inputs, ["attentions"])[0].reshape(-1, length))
+
+    def by_network(network: nn.Module) -> list[np.ndarray]:
+        like = next(network.parameters())
+        own = attending(network).to(like.device, like.dtype)
+        return [computed(own, each).reshape(-1, each[0].shape[1]) for each in texts]
+
+    return Compared(outputs, by_network, False)
 
 
-def _vision(
-    network: VisionTransformer, graph: Path, options: SessionOptions, device: torch.device
-) -> list[Outputs]:
-    config = network.config
+def vision(opening: Opening) -> Compared:
+    config = opening.checkpoint.config
     size = (NUM_ROWS, config.channels, config.height, config.width)
     pixels = np.random.default_rng(0).standard_normal(size).astype(np.float32)
-    (by_graph,) = OnnxSession(graph, options).run({"pixel_values": pixels}, ["logits"])
-    return [Outputs(by_graph, computed(network, [pixels], device), True)]
+    (by_graph,) = opening.session().run({"pixel_values": pixels}, ["logits"])
+    return Compared([by_graph], lambda each: [computed(each, [pixels])], True)
 
 
-def _recurrent(
-    network: RecurrentSeq2Seq, graph: Path, options: SessionOptions, device: torch.device
-) -> list[Outputs]:
-    """The attention of every step, over rows of ragged sources whose tokens are the same.
+def recurrent(opening: Opening) -> Compared:
+    """The attention of the first step and the tokens, over rows of ragged sources.
 
-    A token that differs changes all that follows, so only rows up to there are comparable: the
-    first step always is.
+    A token that differs changes all that follows: behind it there is nothing to compare.
     """
-    config = network.config
+    config = opening.checkpoint.config
     generator = np.random.default_rng(0)
     lengths = np.linspace(config.max_positions, 1, NUM_ROWS).astype(int)
     rows = [generator.integers(3, config.vocab_size, size=length).tolist() for length in lengths]
-    source = pad(rows, config.pad_token_id)
-    session = OnnxSession(graph, options)
+    source, session = pad(rows, config.pad_token_id), opening.session()
     names = [spec.name for spec in session.signature.outputs]
     tokens, weights = session.run({"source": source["input_ids"]}, names)
-    with torch.inference_mode():
-        ids, mask = (
-            torch.from_numpy(source[name]).to(device) for name in ("input_ids", "attention_mask")
-        )
-        expected, shown = network.greedy(ids, mask, tokens.shape[1])
-    assert shown is not None, "the network was made with attention"
-    by_network = shown.float().cpu().numpy()
-    is_same = tokens == expected.cpu().numpy()
-    # A step depends on the tokens before it: the first that differs was chosen after its weights.
-    reached = np.cumprod(np.pad(is_same, ((0, 0), (1, 0)), constant_values=True)[:, :-1], axis=1)
-    kept = reached.astype(bool)
-    num_same = np.eye(2, dtype=np.float32)[is_same[kept].astype(int)]
-    all_same = np.eye(2, dtype=np.float32)[np.ones(int(kept.sum()), int)]
-    return [
-        Outputs(weights[kept], by_network[kept], False),
-        Outputs(num_same, all_same, True),
-    ]
+
+    def by_network(network: nn.Module) -> list[np.ndarray]:
+        assert isinstance(network, RecurrentSeq2Seq), "a recurrent network"
+        device = next(network.parameters()).device
+        inputs = [torch.from_numpy(source[n]).to(device) for n in ("input_ids", "attention_mask")]
+        with torch.inference_mode():
+            expected, shown = network.greedy(inputs[0], inputs[1], tokens.shape[1])
+        assert shown is not None, "the network was made with attention"
+        is_same = (tokens == expected.cpu().numpy()).mean(axis=1)
+        same = np.stack([is_same, 1 - is_same], axis=1)  # the share of a row's tokens
+        return [shown[:, 0].float().cpu().numpy(), same]
+
+    all_same = np.stack([np.ones(len(rows)), np.zeros(len(rows))], axis=1)
+    return Compared([weights[:, 0], all_same], by_network, False)
 
 
-def _decoder(
-    network: DecoderNetwork, graph: Path, options: SessionOptions, device: torch.device
-) -> list[Outputs]:
-    config = network.config
+def decoder(opening: Opening) -> Compared:
+    config = opening.checkpoint.config
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, config.max_positions // 2)
-    decoder = open_rows(graph, options, config.max_positions, len(prompts))
-    rows, logits = continued(decoder, prompts, NUM_STEPS)
-    by_network = []
-    for prompt, row in zip(prompts, rows, strict=True):
-        logits_SV = computed(network, [np.array([row])], device)[0]
-        by_network.append(logits_SV[len(prompt) - 1 : len(row) - 1])
-    return [Outputs(np.concatenate(logits), np.concatenate(by_network), True)]
+    rows, logits = continued(opening.rows(config.max_positions, len(prompts)), prompts, NUM_STEPS)
+
+    def by_network(network: nn.Module) -> list[np.ndarray]:
+        outputs = [
+            computed(network, [np.array([row])])[0][len(prompt) - 1 : len(row) - 1]
+            for prompt, row in zip(prompts, rows, strict=True)
+        ]
+        return [np.concatenate(outputs)]
+
+    return Compared([np.concatenate(logits)], by_network, True)
 
 
-def _encoder_decoder(
-    network: Transformer,
-    max_tokens: int,
-    graph: Path,
-    options: SessionOptions,
-    device: torch.device,
-) -> list[Outputs]:
-    config = network.config
-    manifest = Manifest.from_json(graph.with_name("manifest.json").read_text(encoding="utf-8"))
-    prompts = random_rows(config.vocab_size, PROMPT_TOKENS, max_tokens)
-    limits = CacheLimits(manifest.max_tokens, len(prompts), CACHE_BYTES)
-    sources = SourceLimits(max_tokens, config.pad_token_id, config.start_token_id)
-    decoder = open_encoder_decoder(graph, options, limits, sources)
-    rows, logits = continued(decoder, prompts, min(NUM_STEPS, config.max_positions - 1))
-    by_network = []
-    for prompt, row in zip(prompts, rows, strict=True):
-        source, target = np.array([prompt]), [config.start_token_id, *row[len(prompt) : -1]]
-        inputs = [source, np.ones_like(source), np.array([target])]
-        by_network.append(computed(network, inputs, device)[0])
-    return [Outputs(np.concatenate(logits), np.concatenate(by_network), True)]
+def encoder_decoder(opening: Opening) -> Compared:
+    checkpoint, config = opening.checkpoint, opening.checkpoint.config
+    prompts = random_rows(config.vocab_size, PROMPT_TOKENS, checkpoint.max_tokens)
+    sources = SourceLimits(checkpoint.max_tokens, config.pad_token_id, config.start_token_id)
+    opened = opening.rows(opening.manifest.max_tokens, len(prompts), sources)
+    rows, logits = continued(opened, prompts, min(NUM_STEPS, config.max_positions - 1))
 
+    def by_network(network: nn.Module) -> list[np.ndarray]:
+        outputs = []
+        for prompt, row in zip(prompts, rows, strict=True):
+            source, target = np.array([prompt]), [config.start_token_id, *row[len(prompt) : -1]]
+            outputs.append(computed(network, [source, np.ones_like(source), np.array([target])])[0])
+        return [np.concatenate(outputs)]
 
-def open_rows(graph: Path, options: SessionOptions, max_tokens: int, num_rows: int) -> Rows:
-    """A decoder over slots or, by the graph's layout, over blocks, with room for some rows."""
-    limits = CacheLimits(max_tokens, num_rows, CACHE_BYTES)
-    manifest = Manifest.from_json(graph.with_name("manifest.json").read_text(encoding="utf-8"))
-    if manifest.graphs[graph.name].layout == "paged":
-        return PagedRows(open_paged_decoder(graph, options, limits), max_tokens)
-    return open_decoder(graph, options, limits)
+    return Compared([np.concatenate(logits)], by_network, True)
 
 
 def continued(

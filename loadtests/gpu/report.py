@@ -1,63 +1,53 @@
 """The report of a run: `report.json` with everything, and `report.md` for people.
 
-Failures come first. Knows the shape of findings (`context.py`) and of no particular section.
+Failures come first, then what was left out. Knows the shape of findings (`context.py`) and of no
+particular section.
 docs/cuda.md says what was verified on CUDA.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import floor, log10
 from pathlib import Path
 from typing import Any
 
-from loadtests.gpu.claims import Claim
-from loadtests.gpu.context import Run
+from loadtests.gpu.context import Claim, Run, write_json
 from loadtests.gpu.sections import Section
 
 Record = Mapping[str, Any]
 Records = Mapping[int, Record]
 
 
-def write_report(
-    run: Run,
-    sections: Sequence[Section],
-    records: Records,
-    pictures: Sequence[tuple[str, Path]] = (),
-    why_no_pictures: str = "",
-) -> Path:
-    """Write both files and return the one for people; `pictures` have a title each."""
+def write_report(run: Run, sections: Sequence[Section], records: Records) -> Path:
+    """Write both files and return the one for people."""
     everything = {"device": run.device, "is_tiny": run.is_tiny, "sections": list(records.values())}
-    (run.out / "report.json").write_text(json.dumps(everything, indent=1), encoding="utf-8")
+    write_json(run.out / "report.json", everything)
     path = run.out / "report.md"
-    lines = [*_lines(run, sections, records, pictures), *filter(None, ["", why_no_pictures])]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n".join(_lines(run, sections, records)) + "\n", encoding="utf-8")
     return path
-
-
-def claims_of(record: Record) -> list[Claim]:
-    return list(record["findings"].get("claims", []))
 
 
 def failed_checks(record: Record) -> list[Claim]:
     """The claims that fail a run."""
-    return [each for each in claims_of(record) if each["kind"] == "check" and not each["holds"]]
+    return [each for each in _claims(record) if each["kind"] == "check" and not each["holds"]]
 
 
-def _lines(
-    run: Run, sections: Sequence[Section], records: Records, pictures: Sequence[tuple[str, Path]]
-) -> Iterator[str]:
+def _claims(record: Record) -> list[Claim]:
+    return list(record["findings"].get("claims", []))
+
+
+def _lines(run: Run, sections: Sequence[Section], records: Records) -> Iterator[str]:
     yield "# Attendant on a GPU" if run.device == "cuda" else "# The GPU check, run on the CPU"
     yield ""
     yield from _opening(run, records)
     yield from _failures(sections, records)
-    yield from _goals(run, sections, records)
-    for title, picture in pictures:
-        yield from ("", f"![{title}]({picture.name})")
+    yield from ("", "## Left out", "", *_left_out(sections, records))
+    goals = [claim for each in records.values() for claim in _claims(each)]
+    if rows := [_cells(run, claim) for claim in goals if claim["kind"] == "goal"]:
+        yield from ("", "## Goals", "", *table(["goal", "figure", "wanted", ""], rows))
     for section in sections:
-        yield from ("", f"## {section.number}. {section.title}", "")
         if section.number in records:
+            yield from ("", f"## {section.number}. {section.title}", "")
             yield from _section(run, records[section.number])
-        else:
-            yield "This section was not run."
 
 
 def _opening(run: Run, records: Records) -> Iterator[str]:
@@ -70,8 +60,7 @@ def _opening(run: Run, records: Records) -> Iterator[str]:
     if run.is_tiny:
         yield "Models and loads are of the smallest size, so no time in this report is a benchmark."
         yield ""
-    dates = sorted(str(record["ended"]) for record in records.values())
-    if dates:
+    if dates := sorted(str(record["ended"]) for record in records.values()):
         yield f"Sections ended between {dates[0]} and {dates[-1]}."
         yield ""
     if len(digests := {str(record["sources"]) for record in records.values()}) > 1:
@@ -82,82 +71,95 @@ def _opening(run: Run, records: Records) -> Iterator[str]:
         )
         yield ""
     if 1 in records:
-        for sentence in records[1]["findings"].get("summary", []):
-            yield f"- {sentence}"
+        yield from (f"- {said}" for said in records[1]["findings"].get("summary", []))
 
 
 def _failures(sections: Sequence[Section], records: Records) -> Iterator[str]:
     yield from ("", "## Failures", "")
-    failures: list[str] = []
+    num_failures = 0
     for section in sections:
         record = records.get(section.number)
         if record is None:
             continue
-        if record["error"]:
-            last = str(record["error"]).strip().splitlines()[-1]
-            failures.append(f"Section {section.number} ({section.title}) failed: {last}")
-        failures += [
-            f"{claim['claim']}: {claim['found']}, expected {claim['expected']} "
-            f"(section {section.number})"
-            for claim in failed_checks(record)
-        ]
-    num_checks = sum(
-        claim["kind"] == "check" for record in records.values() for claim in claims_of(record)
-    )
-    if failures:
-        yield from (f"- {failure}" for failure in failures)
-    else:
+        where = f"section {section.number}, {section.title}"
+        if record["state"] in ("failed", "stopped"):
+            num_failures += 1
+            yield f"- {where}, {record['state']}: {str(record['error']).strip().splitlines()[-1]}"
+        for claim in failed_checks(record):
+            num_failures += 1
+            found = f"{claim['found']}, expected {claim['expected']}"
+            yield f"- {claim['claim']}: {found} ({where})"
+    num_checks = sum(c["kind"] == "check" for each in records.values() for c in _claims(each))
+    if not num_failures:
         yield f"No section failed, and all {num_checks} checks hold."
-    missing = [str(section.number) for section in sections if section.number not in records]
-    if missing:
-        yield from ("", f"Sections that were not run: {', '.join(missing)}.")
 
 
-def _verdict(run: Run, claim: Claim, held: str, missed: str) -> str:
-    """Whether a claim holds, in words; goals are of a GPU, whatever another device's figure is."""
-    if claim["kind"] == "goal" and run.device != "cuda":
-        return "not measured here"
-    return held if claim["holds"] else missed
-
-
-def _goals(run: Run, sections: Sequence[Section], records: Records) -> Iterator[str]:
-    rows = [
-        [claim["claim"], claim["found"], claim["expected"], _verdict(run, claim, "met", "missed")]
-        for section in sections
-        if section.number in records
-        for claim in claims_of(records[section.number])
-        if claim["kind"] == "goal"
-    ]
-    if rows:
-        yield from ("", "## Goals", "")
-        yield from table(["goal", "figure", "wanted", ""], rows)
+def _left_out(sections: Sequence[Section], records: Records) -> Iterator[str]:
+    """Sections that were not run, and what the others left out."""
+    lines = []
+    for section in sections:
+        record = records.get(section.number)
+        where = f"section {section.number}, {section.title}"
+        if record is None:
+            lines.append(f"- {where}: it was not asked for or not reached")
+        elif record["state"] == "not begun":
+            lines.append(f"- {where}: not begun: {record['error']}")
+        elif record["state"] == "stopped":
+            lines.append(f"- {where}: what was behind the point where it was stopped")
+        else:
+            left = record["findings"].get("left_out", [])
+            lines += [f"- {said} (section {section.number})" for said in left]
+    yield from lines or ["Nothing was left out."]
 
 
 def _section(run: Run, record: Record) -> Iterator[str]:
     findings = record["findings"]
-    yield f"It took {record['seconds']:.0f} s of {record['share_s']:.0f} s."
+    parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in record["parts_s"].items())
+    took = f"{record['seconds']:.0f} s of {record['share_s']:.0f} s"
+    yield f"State: {record['state']}, {took}{f': {parts}' if parts else ''}."
     if record["error"]:
-        yield from ("", "It failed:", "", "```", *str(record["error"]).strip().splitlines(), "```")
+        yield from ("", "```", *str(record["error"]).strip().splitlines(), "```")
     for sentence in findings.get("summary", []):
         yield from ("", sentence)
-    if left_out := findings.get("left_out", []):
-        yield from ("", "Not run:", "", *(f"- {sentence}" for sentence in left_out))
-    for each in findings.get("tables", []):
-        yield from ("", f"**{each['title']}**", "")
-        yield from table(each["columns"], each["rows"])
-    # A table has those of its rows with more figures; what fails is also among the failures.
-    if claims := [claim for claim in claims_of(record) if not claim.get("in_table")]:
-        yield ""
-        rows = [
-            [
-                claim["claim"],
-                claim["found"],
-                claim["expected"],
-                _verdict(run, claim, "yes", "**no**"),
-            ]
-            for claim in sorted(claims, key=lambda claim: bool(claim["holds"]))
-        ]
-        yield from table(["claim", "figure", "expected", "holds"], rows)
+    for title, rows in findings.get("tables", {}).items():
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        yield from ("", f"**{title}**", "")
+        yield from table(columns, [[_text(row.get(key, "")) for key in columns] for row in rows])
+    if claims := _claims(record):
+        rows = [_cells(run, each) for each in sorted(claims, key=lambda claim: claim["holds"])]
+        yield from ("", *table(["claim", "figure", "expected", "holds"], rows))
+
+
+def _cells(run: Run, claim: Claim) -> list[str]:
+    """A claim as a row; goals are of a GPU, whatever another device's figure is."""
+    verdict = "yes" if claim["holds"] else "**no**"
+    if claim["kind"] == "goal":
+        verdict = "met" if claim["holds"] else "missed"
+        if run.device != "cuda":
+            verdict = "not measured here"
+    return [claim["claim"], claim["found"], claim["expected"], verdict]
+
+
+def _text(value: object) -> str:
+    """A cell: numbers in three digits, quartiles behind their median."""
+    if isinstance(value, Mapping):
+        low, high = _text(value["low"]), _text(value["high"])
+        return f"{_text(value['median'])} ({low} to {high})"
+    return (
+        short(value)
+        if isinstance(value, float)
+        else "not a number"
+        if value is None
+        else str(value)
+    )
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A number in significant digits, without an exponent: 1,234, 12.3, 0.0123."""
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - floor(log10(abs(value))))
+    return f"{value:,.{decimals}f}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

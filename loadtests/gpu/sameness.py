@@ -4,35 +4,28 @@ A text in a batch and alone; a sequence continued from the cache and computed an
 others used before, and from a prompt in pieces; a seeded text alone and among others. On the CPU
 they are equal but for the order of sums. On a GPU the kernel depends on the size of a batch, so
 that numbers differ by the precision's rounding, and now and then a choice between two tokens about
-as good; both are measured.
-
-What was verified on CUDA is in docs/cuda.md.
+as good; both are measured. docs/cuda.md says what was verified on CUDA.
 """
+# ruff: noqa: N806 - suffixes are array layouts: B rows, V vocabulary
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from export.checks.decoding import random_rows
-from loadtests.gpu.candidates import problem_of
-from loadtests.gpu.claims import Claim, at_least, is_true
 from loadtests.gpu.client import connect, generate
-from loadtests.gpu.context import Context, Findings
-from loadtests.gpu.device import session_options
-from loadtests.gpu.exports import PRECISIONS, Graph, checkpoint_of, export_models, sizes_of
-from loadtests.gpu.figures import LIMITS, Limits, Outputs, compare, described, worst
-from loadtests.gpu.references import Rows, continued, open_rows, ragged_rows
-from loadtests.gpu.server import Served, answered, errors_with, log_of, served
-from models.networks.gpt import GPT
+from loadtests.gpu.context import Context
+from loadtests.gpu.figures import Outputs, compare, described, worst
+from loadtests.gpu.kinds import KINDS, SERVED
+from loadtests.gpu.models import Graph, Model, as_they_come, models_of
+from loadtests.gpu.parity import session_options
+from loadtests.gpu.references import Opening, Rows, continued, ragged_rows
+from loadtests.gpu.server import Served, serve
 from models.networks.heads import TextNetwork
-from service.contract.manifest import Precision
 from service.errors import LoadError, ModelFailed
 from service.generation.choosing.step_logits import StepLogits
-from service.runtime.session import OnnxSession
 
-TEXT_KINDS = ("classification", "embedding")
 PROMPT_TOKENS = (3, 20, 90)
 NUM_STEPS = 24
 CHUNK_TOKENS = 16
@@ -42,169 +35,143 @@ SAMPLED = {"temperature": 0.8, "top_p": 0.9, "ignore_eos": True}
 # tie may be decided otherwise; alone, a text is to be the same again.
 SAME_LIMIT = {"cpu": 1.0, "cuda": 0.75}
 PROMPTS = [f"{number}. Once upon a time" + " there was" * (number % 4) for number in range(COMPANY)]
+LOG_SUM_ERROR = 1e-3  # of a float32 sum in another order
+Pairs = Iterable[tuple[np.ndarray, np.ndarray]]
 
 
-def run(context: Context) -> Findings:
-    """Claims about each precision that can be opened on the device."""
-    session_options(context)  # raises the reason where the device cannot be used
-    findings: Findings = {"claims": [], "left_out": []}
-    precisions: Sequence[Precision] = PRECISIONS if context.device == "cuda" else ("fp32",)
-    kinds = (*TEXT_KINDS, "decoder")
-    wanted = [(kind, each) for each in precisions for kind in kinds]
-    models = []
-    for model in export_models(context, wanted):
-        models.append(model)
-        if model.reason:
-            findings["left_out"].append(f"{model.name} is not exported: {model.reason}")
-            continue
+def run(context: Context) -> None:
+    """Claims about each precision that is served on the device."""
+    wanted = [(kind, context.run.precision) for kind in SERVED]
+    halves = [(kind, "bf16") for kind in SERVED] if context.device == "cuda" else []
+    for model in as_they_come(context, models_of(context.run, *wanted, *halves)):  # type: ignore[arg-type]
         for graph in model.graphs():
-            obstacle = graph.obstacle(context.device)
-            if obstacle or context.is_over:
-                findings["left_out"].append(f"{graph.name}: {obstacle or 'no time was left'}")
+            name = f"{model.name} {graph.layout}".strip()
+            if context.is_over:
+                context.leave_out(f"{name}: no time was left")
                 continue
             try:
-                findings["claims"] += _claims_of(graph, context)
+                _check(context, name, model, graph)
             except (LoadError, ModelFailed) as error:
-                findings["claims"].append(is_true(f"{graph.name} is computed", False, str(error)))
-        context.say(f"{model.name} was compared with itself")
-    decoders = [m for m in models if m.kind == "decoder" and m.is_there and m.precision != "fp32"]
-    decoder = decoders[0] if context.device == "cuda" and decoders else models[-1]
-    if decoder.is_there and not context.is_over:
-        log = errors_with(log_of(context))
-        with answered(findings), log, served(context, {"decoder": decoder}) as server:
-            _seeded(server, findings)
-    findings["summary"] = ["Each output was compared with the same one computed in another way."]
-    return findings
+                context.check(f"{name} is computed", False, str(error))
+            context.say(f"{name} was compared with itself")
+    if context.is_over:
+        context.leave_out("seeded texts in company: no time was left")
+    else:
+        serve(context, ("decoder",), _seeded)
 
 
-def _claims_of(graph: Graph, context: Context) -> list[Claim]:
-    model = graph.model
-    is_rounded = model.precision == "fp32" and context.device == "cuda"
-    limits = LIMITS["tf32" if is_rounded else model.precision]
-    if model.kind in TEXT_KINDS:
-        return [_batched(graph, context, limits)]
-    num_tokens, num_rows = sizes_of(context).context_tokens, len(PROMPT_TOKENS) + 1
-    decoder = open_rows(graph.path, session_options(context), num_tokens, num_rows)
-    return _cached(graph.name, decoder, context, limits)
+def _check(context: Context, name: str, model: Model, graph: Graph) -> None:
+    checkpoint = KINDS[model.kind].checkpoint(is_tiny=context.is_tiny)
+    opening = Opening(checkpoint, graph.path, session_options(context.device), context.parts)
+    pairs = _cached(opening) if KINDS[model.kind].has_cache else _batched(opening)
+    limits = KINDS[model.kind].limits(graph.precision)
+    for what, each in pairs.items():
+        is_choice = model.kind != "embedding"
+        figures = worst([compare(Outputs(*pair, is_choice), limits.tie) for pair in each])
+        holds = figures.is_within(limits)
+        context.check(f"{name} {what}", holds, str(figures), described(limits))
+    if KINDS[model.kind].has_cache:
+        decoder = opening.rows(checkpoint.config.max_positions, 1)
+        problem = problem_of(StepLogits.of(decoder.run(0, [np.arange(9)], [0])))
+        if problem is not None:
+            context.check(f"{name} gives its largest logits as candidates", not problem, problem)
 
 
-def _batched(graph: Graph, context: Context, limits: Limits) -> Claim:
+def _batched(opening: Opening) -> dict[str, Pairs]:
     """Rows of a ragged batch beside each of them alone."""
-    model = graph.model
-    session = OnnxSession(graph.path, session_options(context))
-    checkpoint = checkpoint_of(model.kind, sizes_of(context))
-    network = checkpoint.model
-    assert isinstance(network, TextNetwork), "only text networks are batched"
-    batch = ragged_rows(network, checkpoint.max_tokens, seed=1)
-    names = [spec.name for spec in session.signature.inputs]
-    outputs = [network.output_name]
+    network, session = opening.checkpoint.model, opening.session()
+    assert isinstance(network, TextNetwork), "a network that takes texts"
+    batch = ragged_rows(network, opening.checkpoint.max_tokens, seed=1)
+    names, outputs = [spec.name for spec in session.signature.inputs], [network.output_name]
     (together,) = session.run({each: batch[each] for each in names}, outputs)
-    lengths = batch["attention_mask"].sum(axis=1)
     alone = [
         session.run({each: batch[each][[row], :length] for each in names}, outputs)[0]
-        for row, length in enumerate(lengths)
+        for row, length in enumerate(batch["attention_mask"].sum(axis=1))
     ]
-    is_choice = model.kind == "classification"
-    return _claim(
-        f"{graph.name} computes a text in a batch as alone",
-        [Outputs(together, np.concatenate(alone), is_choice)],
-        limits,
-    )
+    return {"computes a text in a batch as alone": [(together, np.concatenate(alone))]}
 
 
-def _cached(name: str, decoder: Rows, context: Context, limits: Limits) -> list[Claim]:
+def _cached(opening: Opening) -> dict[str, Pairs]:
     """Continued sequences beside the same computed anew, in several ways."""
-    network = checkpoint_of("decoder", sizes_of(context)).model
-    assert isinstance(network, GPT), "a decoder"
-    config = network.config
+    config = opening.checkpoint.config
+    decoder = opening.rows(config.max_positions, len(PROMPT_TOKENS) + 1)
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, config.max_positions // 2)
     rows, together = continued(decoder, prompts, NUM_STEPS)
-    anew = [
-        _computed_anew(decoder, row, len(prompt)) for row, prompt in zip(rows, prompts, strict=True)
-    ]
+    ends = zip(rows, prompts, strict=True)
+    anew = [_computed_anew(decoder, row, range(len(prompt), len(row))) for row, prompt in ends]
     _, again = continued(decoder, prompts, NUM_STEPS, first_slot=1)
     alone = [continued(decoder, [prompt], NUM_STEPS)[1][0] for prompt in prompts]
-    pieces = _in_pieces(decoder, prompts[-1])
-    whole = _computed_anew(decoder, prompts[-1], len(prompts[-1]) - 1)[-1:]
-    pairs = {
-        "continues from the cache as it computes anew": zip(together, anew, strict=True),
-        "computes the same in slots that were used": zip(again, together, strict=True),
-        "decodes a sequence among others as alone": zip(together, alone, strict=True),
-        "computes a prompt in pieces as in one": [(pieces, whole)],
+    longest = prompts[-1]
+    whole = _computed_anew(decoder, longest, [len(longest) - 1])
+    return {
+        "continues from the cache as it computes anew": _comparable(together, anew),
+        "computes the same in slots that were used": _comparable(again, together),
+        "decodes a sequence among others as alone": _comparable(together, alone),
+        "computes a prompt in pieces as in one": [(_in_pieces(decoder, longest[:-1]), whole)],
     }
-    claims = [
-        _claim(f"{name} {what}", [Outputs(*pair, True) for pair in _comparable(each)], limits)
-        for what, each in pairs.items()
-    ]
-    step = decoder.run(0, [np.array(prompt) for prompt in prompts], [0] * len(prompts))
-    problem = problem_of(StepLogits.of(step))
-    if problem is not None:
-        claim = f"{name} gives the largest of its logits as candidates"
-        claims.append(is_true(claim, not problem, problem))
-    return claims
 
 
-def _comparable(pairs: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def _comparable(ones: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> Pairs:
     """Logits up to where two sequences chose otherwise: behind that they are of other texts."""
-    kept = []
-    for one, other in pairs:
+    for one, other in zip(ones, others, strict=True):
         is_same = one.argmax(axis=1) == other.argmax(axis=1)
         reached = np.cumprod([True, *is_same[:-1]]).astype(bool)
-        kept.append((one[reached], other[reached]))
-    return kept
+        yield one[reached], other[reached]
 
 
-def _computed_anew(decoder: Rows, row: Sequence[int], num_prompt: int) -> np.ndarray:
-    """Logits [steps, V] after the prompt and each token behind it but the last, without a past."""
+def _computed_anew(decoder: Rows, row: Sequence[int], ends: Iterable[int]) -> np.ndarray:
+    """Logits [ends, V] after each beginning of a row, without a past."""
     slot = decoder.num_slots - 1
-    ends = range(num_prompt, len(row)) if num_prompt < len(row) else [len(row)]
     runs = (decoder.run(slot, [np.array(row[:end])], [0]) for end in ends)
     return np.concatenate([StepLogits.of(logits).whole().copy() for logits in runs])
 
 
 def _in_pieces(decoder: Rows, prompt: Sequence[int]) -> np.ndarray:
-    """Logits [1, V] after all but the last token of a prompt, computed chunk by chunk."""
-    logits = None
-    for start in range(0, len(prompt) - 1, CHUNK_TOKENS):
-        piece = prompt[start : min(start + CHUNK_TOKENS, len(prompt) - 1)]
-        logits = decoder.run(0, [np.array(piece)], [start])
-    assert logits is not None, "a prompt has tokens"
+    """Logits [1, V] after a prompt, computed chunk by chunk."""
+    for start in range(0, len(prompt), CHUNK_TOKENS):
+        logits = decoder.run(0, [np.array(prompt[start : start + CHUNK_TOKENS])], [start])
     return StepLogits.of(logits).whole().copy()
 
 
-def _claim(claim: str, pairs: list[Outputs], limits: Limits) -> Claim:
-    figures = worst([compare(pair, limits.tie) for pair in pairs])
-    return is_true(claim, figures.is_within(limits), str(figures), described(limits))
+def problem_of(logits: StepLogits) -> str | None:
+    """What is wrong with the candidates of a step, or empty; None where the graph gives none."""
+    candidates, rows_BV = logits.candidates, logits.whole()
+    if candidates is None:
+        return None
+    if candidates.ids.min() < 0 or candidates.ids.max() >= rows_BV.shape[1]:
+        return "a candidate is no token of the vocabulary"
+    at_ids = np.take_along_axis(rows_BV, candidates.ids, axis=1)
+    if not np.array_equal(at_ids, candidates.logits):
+        return f"logits of candidates are off by up to {np.abs(at_ids - candidates.logits).max():g}"
+    num_candidates = candidates.ids.shape[1]
+    largest = np.sort(rows_BV, axis=1)[:, -num_candidates:]
+    if not np.array_equal(np.sort(candidates.logits, axis=1), largest):
+        return f"the {num_candidates} candidates are not the largest logits"
+    highest_B1 = rows_BV.max(axis=1, keepdims=True)
+    exps = np.exp((rows_BV - highest_B1).astype(np.float64))
+    sums_B = np.log(exps.sum(axis=1)) + highest_B1[:, 0]
+    error = float(np.abs(sums_B - candidates.log_sums).max())
+    return "" if error <= LOG_SUM_ERROR else f"the logarithm of the sum is off by {error:g}"
 
 
-def _seeded(served: Served, findings: Findings) -> None:
+def _seeded(served: Served) -> None:
     """Seeded texts alone, again, and all at once."""
-    device, name = served.context.device, served.name("decoder")
-    num_tokens = 40 if served.context.is_tiny else 100
+    context, name = served.context, served.name("decoder")
+    num_tokens = 40 if context.is_tiny else 100
 
     def ask(number: int) -> str:
         params = SAMPLED | {"seed": number, "max_tokens": num_tokens}
         with connect(served.server.address) as client:
             return generate(client, name, PROMPTS[number], params)
 
-    numbers = range(COMPANY)
-    alone = [ask(number) for number in numbers]
-    again = [ask(number) for number in numbers]
+    alone, again = ([ask(number) for number in range(COMPANY)] for _ in range(2))
     with ThreadPoolExecutor(COMPANY) as pool:
-        together = list(pool.map(ask, numbers))
+        together = list(pool.map(ask, range(COMPANY)))
     assert len(set(alone)) > COMPANY // 2, "seeds and prompts should give different texts"
-    same_again = _share_of_same(alone, again)
-    same_together = _share_of_same(alone, together)
     what = f"{name}: share of seeded texts that are the same"
-    findings["claims"] += [
-        at_least(f"{what} again", same_again, 1.0),
-        at_least(f"{what} among {COMPANY}", same_together, SAME_LIMIT[device]),
-    ]
-    findings["same_characters"] = [
-        next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-        for one, other in zip(alone, together, strict=True)
-    ]
-    served.context.say(f"{same_together:.0%} of seeded texts are the same in company")
+    context.at_least(f"{what} again", _share_of_same(alone, again), 1.0)
+    limit = SAME_LIMIT[context.device]
+    context.at_least(f"{what} among {COMPANY}", _share_of_same(alone, together), limit)
 
 
 def _share_of_same(ones: Sequence[str], others: Sequence[str]) -> float:

@@ -1,24 +1,29 @@
-"""The sections of the check, in the order in which they run.
+"""The sections of the check, in the order in which they run: the most valuable first.
 
-Each is a function `run(context) -> findings` in a file of its own, named here by its module, so
-that a section whose imports fail is one failed section. `weight` is its share of the time. What
-takes long to prepare is begun with the run, beside the sections before the one that needs it.
+Each is a function `run(context)` of a module, named here, so that a section whose imports fail is
+one failed section. `weight` is its share of the time, `least_s` the time without which it is not
+begun. The names of shapes are here too: the command line knows them without PyTorch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+SHAPES = ("bert-base", "gpt2", "smollm2-360m", "bert-large", "gpt2-xl")
+TINY_SHAPES = ("tiny-encoder", "tiny-decoder", "tiny-llama")
+NUM_USUAL = 3  # of the first shapes; the others are large, and are built where they are named
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section: its number and name, and the module whose `run` it is."""
+    """A section: its number and name, and the function that it is."""
 
     number: int
     name: str
     title: str
-    module: str
+    function: str  # MODULE:NAME
     weight: float
-    begins: str = ""  # module whose `begin(run)` is called when the run begins
+    least_s: float = 12.0
+    is_gate: bool = False  # where it fails, no other section is run
 
     @property
     def filename(self) -> str:
@@ -29,19 +34,19 @@ class Section:
         return f"{self.number} {self.name}"
 
 
-BUILDS = "loadtests.gpu.builds"
+HERE = "loadtests.gpu."
 SECTIONS = (
-    # By number. A section that ends early gives its time to those behind it.
-    Section(1, "environment", "The machine", "loadtests.gpu.environment", 0.02),
-    Section(2, "parity", "Outputs beside PyTorch's", "loadtests.gpu.parity", 0.22),
-    Section(3, "placement", "Nodes on the device", "loadtests.gpu.placement", 0.05),
-    Section(4, "server", "The server from end to end", "loadtests.gpu.server", 0.14),
-    Section(5, "sameness", "Equal outputs", "loadtests.gpu.sameness", 0.08),
-    Section(6, "speed", "Speed", "loadtests.gpu.speed", 0.30, BUILDS),
-    Section(
-        7, "server-cost", "The server over its session", "loadtests.gpu.server_cost", 0.08, BUILDS
-    ),
-    Section(8, "layouts", "The paged cache beside slots", "loadtests.gpu.layouts", 0.08, BUILDS),
+    # A section that ends early gives its time to those behind it.
+    Section(1, "environment", "The machine", f"{HERE}environment:run", 0.04, 4.0, is_gate=True),
+    Section(2, "parity", "The most used kinds", f"{HERE}parity:most_used", 0.14),
+    Section(3, "server", "The server from end to end", f"{HERE}server:run", 0.12),
+    Section(4, "kinds", "Other kinds, then bf16", f"{HERE}parity:others", 0.14),
+    Section(5, "sameness", "Equal outputs", f"{HERE}sameness:run", 0.10),
+    Section(6, "speed", "Speed", f"{HERE}speed:run", 0.26, 20.0),
+    Section(7, "server-cost", "What the server adds", f"{HERE}server_cost:run", 0.07, 15.0),
+    Section(8, "layouts", "Blocks beside slots", f"{HERE}layouts:run", 0.07, 15.0),
+    Section(9, "loading", "Rounds of loading", f"{HERE}server:loading", 0.04),
+    Section(10, "rest", "Other precisions", f"{HERE}parity:rest", 0.02),
 )
 
 
@@ -52,5 +57,17 @@ def chosen(text: str, sections: Sequence[Section]) -> list[int]:
     if not text.strip():
         return known
     if not numbers or set(numbers) - set(known):
-        raise ValueError(f"{text} is given, expected some of {', '.join(map(str, known))}")
+        raise ValueError(f"--sections: {text}, expected some of {', '.join(map(str, known))}")
     return sorted(set(numbers))
+
+
+def shapes_of(text: str, *, is_tiny: bool) -> tuple[str, ...]:
+    """The shapes in a list such as `bert-base,gpt2`, the usual ones for an empty one.
+
+    Raises `ValueError`.
+    """
+    known = TINY_SHAPES if is_tiny else SHAPES
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if unknown := set(names) - set(known):
+        raise ValueError(f"--shapes: {min(unknown)}, expected some of {', '.join(known)}")
+    return names or known[:NUM_USUAL]

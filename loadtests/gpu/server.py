@@ -1,39 +1,33 @@
-"""Section 4: the server as a process of its own, on the device, asked by tritonclient.
+"""Sections 3 and 9: the server from end to end, and rounds of loading and unloading.
 
-Classification and embeddings beside PyTorch, a text streamed and in one piece, streams that their
-clients leave, a drain under a stream, and models loaded and unloaded again and again while the
-memory of the device is watched. docs/cuda.md says what was verified on CUDA.
+`attendant serve` over exported models, with tritonclient: classify, embed, stream, leave, drain.
+docs/cuda.md says what was verified on CUDA.
 """
 
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from loadtests.gpu.claims import Claim, at_most, is_true
 from loadtests.gpu.client import Streamed, connect, generate, infer_texts, metric, wait_for
-from loadtests.gpu.context import Context, Findings
-from loadtests.gpu.device import session_options, torch_device
-from loadtests.gpu.exports import Model, checkpoint_of, export_models, sizes_of
-from loadtests.gpu.figures import LIMITS, Outputs, compare, described
+from loadtests.gpu.context import Context
+from loadtests.gpu.figures import Outputs, compare, described
+from loadtests.gpu.kinds import KINDS, SERVED
+from loadtests.gpu.models import Model, as_they_come, models_of
+from loadtests.gpu.networks import FULL, TINY
+from loadtests.gpu.parity import torch_device
 from loadtests.gpu.references import computed
 from loadtests.load.server import Server, start_server
-from service.contract.manifest import Precision
+from service.runtime.session import choose_device
 
 COMMAND = (sys.executable, "-m", "commands", "serve")  # a checkout has no `attendant`
-KINDS = ("classification", "embedding", "decoder")
 TEXTS = (
-    "free prize",
-    "lunch tomorrow?",
-    "WINNER!! claim your free prize now",
-    "a",
+    *("free prize", "lunch tomorrow?", "WINNER!! claim your free prize now", "a"),
     "call now, we are on: " + "claim your prize " * 4,
 )
 PROMPT = "Once upon a time"
@@ -41,10 +35,10 @@ SAMPLED = {"temperature": 0.8, "top_p": 0.9, "seed": 11, "ignore_eos": True}
 NUM_LEFT = 20  # streams that their clients leave
 LEAVE_LIMIT_S = 5.0  # until their places in the cache are free
 USAGE = "attendant_kv_cache_usage_perc"
-ROUNDS, TINY_ROUNDS = 50, 12
+ROUNDS, LEAST_ROUNDS = 15, 6  # of loading; fewer say nothing
 # For each round of loading and unloading. A process's memory on the CPU goes up and down by 33 MiB,
 # with pools of the allocator, so that there only what is much larger is seen in so few rounds.
-GROWTH_LIMIT_MIB = {"cuda": 0.5, "cpu": 12.0}
+GROWTH_LIMIT_MIB = {"cuda": 1.0, "cpu": 24.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,113 +53,121 @@ class Served:
     def name(self, kind: str) -> str:
         return self.models[kind].name
 
-
-def run(context: Context) -> Findings:
-    """Claims about each of what is asked; stops before what has no time left."""
-    session_options(context)  # raises the reason where the device cannot be used
-    precision: Precision = "fp16" if context.device == "cuda" else "fp32"
-    models = {m.kind: m for m in export_models(context, [(kind, precision) for kind in KINDS])}
-    missing = [f"{model.name}: {model.reason}" for model in models.values() if model.reason]
-    if missing:
-        raise RuntimeError(f"models to serve are missing: {'; '.join(missing)}")
-    log = log_of(context)
-    findings: Findings = {"claims": [], "left_out": [], "tables": []}
-    with answered(findings), errors_with(log), served(context, models) as running:
-        _placed(running, findings)
-        _texts(running, findings)
-        text = _streams(running, findings)
-        _leaving(running, findings, text)
-        _reloads(running, findings)
-        _drain(running, findings)
-    findings["log_lines"] = len(log.read_text(encoding="utf-8", errors="replace").splitlines())
-    findings["summary"] = [
-        f"The server's log is in {log.name}, with {findings['log_lines']} lines."
-    ]
-    return findings
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of a text that is as long as the decoder takes."""
+        return (TINY if self.context.is_tiny else FULL).context_tokens - 2 * len(PROMPT)
 
 
-def log_of(context: Context) -> Path:
-    """The file of the log of a section's server: server.log, of the section of that name."""
-    return context.run.out / f"{context.section.split()[-1]}.log"
+def run(context: Context) -> None:
+    """Claims about each of what is asked."""
+    serve(context, SERVED, _use)
 
 
-@contextmanager
-def errors_with(log: Path) -> Iterator[None]:
-    """Raise errors of a block with the end of a server's log, which begins anew."""
+def _use(served: "Served") -> None:
+    _placed(served)
+    _texts(served)
+    text = _streams(served)
+    _leaving(served, text)
+    _drain(served)
+
+
+def loading(context: Context) -> None:
+    """Models loaded and unloaded, and what memory is in use after each round."""
+    serve(context, ("classification", "decoder"), _load_in_rounds)
+
+
+def _load_in_rounds(served: "Served") -> None:
+    context, in_use = served.context, list[float]()
+    while len(in_use) < ROUNDS and not context.is_over:
+        for kind in served.models:
+            served.client.unload_model(served.name(kind), client_timeout=60.0)
+        in_use.append(used_mib(served))
+        for kind in served.models:
+            served.client.load_model(served.name(kind), client_timeout=60.0)
+    context.findings["used_mib"] = [round(mib, 1) for mib in in_use]
+    if len(in_use) < ROUNDS:
+        context.leave_out(f"{ROUNDS - len(in_use)} of {ROUNDS} rounds of loading: no time left")
+    if len(in_use) >= LEAST_ROUNDS:
+        what = "the device" if context.device == "cuda" else "the server's process"
+        claim = f"memory of {what} grows over {len(in_use)} rounds of loading"
+        limit = GROWTH_LIMIT_MIB[context.device]
+        context.at_most(claim, growth_of(in_use), limit, "MiB a round")
+
+
+def serve(context: Context, kinds: Sequence[str], use: Callable[["Served"], None]) -> None:
+    """Use a server process over exported models, which is gone afterwards.
+
+    An error meanwhile is a claim that does not hold, with the end of the server's log, and what was
+    found before it is kept.
+    """
+    choose_device(context.device)  # raises the reason where the device cannot be used
+    wanted = models_of(context.run, *[(kind, context.run.precision) for kind in kinds])
+    models = {model.kind: model for model in as_they_come(context, wanted)}
+    if missing := [kind for kind in kinds if kind not in models]:
+        context.leave_out(f"the server, for which models are missing: {', '.join(missing)}")
+        return
+    models = {kind: models[kind] for kind in kinds}
+    log, claim = context.run.out / f"{context.section.split()[-1]}.log", "every call is answered"
     log.unlink(missing_ok=True)
+    server = None
     try:
-        yield
+        with context.parts.timed("open"):
+            server = start_server(
+                wanted[0].repository, _flags(context, models), command=COMMAND, log=log
+            )
+        with connect(server.address) as client, context.parts.timed("run"):
+            use(Served(context, server, client, models))
     except Exception as error:
         written = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        raise RuntimeError(f"{error}; the server's log ends with:\n{written[-4_000:]}") from error
-
-
-@contextmanager
-def answered(findings: Findings) -> Iterator[None]:
-    """Keep what was found before a call fails: the error is a claim that does not hold."""
-    claim = "every call of the server is answered"
-    try:
-        yield
-    except Exception as error:
-        findings["claims"].append(is_true(claim, False, f"{type(error).__name__}: {error}"))
+        said = f"{type(error).__name__}: {error}; the server's log ends with:\n{written[-4_000:]}"
+        context.check(claim, False, said)
     else:
-        findings["claims"].append(is_true(claim, True))
-
-
-@contextmanager
-def served(context: Context, models: dict[str, Model]) -> Iterator[Served]:
-    """A server process over exported models; it is gone after the block."""
-    repository = next(iter(models.values())).repository
-    names = ",".join(model.name for model in models.values())
-    flags = ["--model-control-mode", "explicit", "--load-models", names]
-    flags += ["--device", context.device, "--max-queue-s", "0", "--measure-cost-s", "0.2"]
-    # A prompt that is copied from an earlier one's cache has its end computed by other kernels.
-    flags += ["--no-prefix-reuse"]
-    flags += ["--kv-cache-bytes", str(2**26 if context.is_tiny else 2**31)]
-    server = start_server(repository, flags, command=COMMAND, log=log_of(context))
-    try:
-        with connect(server.address) as client:
-            yield Served(context, server, client, models)
+        context.check(claim, True)
     finally:
-        if server.is_running:
+        if server is not None and server.is_running:
             server.process.kill()
             server.process.wait()
 
 
-def _placed(served: Served, findings: Findings) -> None:
+def _flags(context: Context, models: dict[str, Model]) -> list[str]:
+    names = ",".join(model.name for model in models.values())
+    return [
+        *("--model-control-mode", "explicit", "--load-models", names),
+        *("--device", context.device, "--max-queue-s", "0", "--measure-cost-s", "0.2"),
+        # A prompt that is copied from an earlier one's cache has its end computed by other kernels.
+        "--no-prefix-reuse",
+        *("--kv-cache-bytes", str(2**26 if context.is_tiny else 2**31)),
+    ]
+
+
+def _placed(served: Served) -> None:
     """Where the server says that models run."""
     wanted = "KIND_GPU" if served.context.device == "cuda" else "KIND_CPU"
     for model in served.models.values():
         config = served.client.get_model_config(model.name, as_json=True)["config"]
-        (group,) = config["instance_group"]
-        kind = group.get("kind", "KIND_AUTO")
+        kind = config["instance_group"][0].get("kind", "KIND_AUTO")
         claim = f"the server runs {model.name} on {served.context.device}"
-        findings["claims"].append(is_true(claim, kind == wanted, kind, wanted))
+        served.context.check(claim, kind == wanted, kind, wanted)
 
 
-def _texts(served: Served, findings: Findings) -> None:
+def _texts(served: Served) -> None:
     """Labels and vectors of a few texts, beside PyTorch's of each text alone."""
-    device = torch_device(served.context)
+    context, device = served.context, torch_device(served.context.device)
     for kind, output in (("classification", "logits"), ("embedding", "embedding")):
-        model, checkpoint = served.models[kind], checkpoint_of(kind, sizes_of(served.context))
+        checkpoint = KINDS[kind].checkpoint(is_tiny=context.is_tiny)
         network = checkpoint.model.to(device)
-        rows = [checkpoint.tokenizer.encode(text) for text in TEXTS]
-        expected = np.concatenate(
-            [
-                computed(network, [np.array([row.ids]), np.ones((1, len(row.ids)), int)], device)
-                for row in rows
-            ]
-        )
-        answer = infer_texts(served.client, model.name, TEXTS, output)
-        limits = LIMITS[model.precision]
+        rows = [np.array([checkpoint.tokenizer.encode(text).ids]) for text in TEXTS]
+        expected = np.concatenate([computed(network, [row, np.ones_like(row)]) for row in rows])
+        answer = infer_texts(served.client, served.name(kind), TEXTS, output)
+        limits = KINDS[kind].limits(context.run.precision)
         figures = compare(Outputs(answer, expected, kind == "classification"), limits.tie)
-        claim = f"{model.name}, served, answers as PyTorch"
-        holds = figures.is_within(limits)
-        findings["claims"].append(is_true(claim, holds, str(figures), described(limits)))
-    served.context.say("texts are answered")
+        claim = f"{served.name(kind)}, served, answers as PyTorch"
+        context.check(claim, figures.is_within(limits), str(figures), described(limits))
+    context.say("texts are answered")
 
 
-def _streams(served: Served, findings: Findings) -> str:
+def _streams(served: Served) -> str:
     """A text in pieces and in one; the text."""
     params = SAMPLED | {"max_tokens": 100}
     stream = Streamed(served.client, served.name("decoder"), PROMPT, params)
@@ -173,20 +175,17 @@ def _streams(served: Served, findings: Findings) -> str:
     stream.close()
     text = generate(served.client, served.name("decoder"), PROMPT, params)
     is_same = "".join(pieces) == text and bool(text)
-    findings["claims"] += [
-        is_true("a streamed text is the one that is answered whole", is_same),
-        is_true("a text is streamed in pieces", len(pieces) > 1, f"{len(pieces)} pieces"),
-    ]
-    served.context.say(f"a text was streamed in {len(pieces)} pieces")
+    served.context.check("a streamed text is the one that is answered whole", is_same)
+    several = len(pieces) > 1
+    served.context.check("a text is streamed in pieces", several, f"{len(pieces)} pieces")
+    served.context.say("a text was streamed")
     return text
 
 
-def _leaving(served: Served, findings: Findings, text: str) -> None:
+def _leaving(served: Served, text: str) -> None:
     """Clients that leave their streams early, and the text of one that comes after them."""
     model, url = served.name("decoder"), served.server.metrics_url
-    sizes = sizes_of(served.context)
-    params = SAMPLED | {"max_tokens": sizes.context_tokens - 2 * len(PROMPT)}
-    usage = 0.0
+    params, usage = SAMPLED | {"max_tokens": served.context_tokens}, 0.0
     for _ in range(NUM_LEFT):
         with connect(served.server.address) as client:
             stream = Streamed(client, model, PROMPT, params)
@@ -195,41 +194,12 @@ def _leaving(served: Served, findings: Findings, text: str) -> None:
             stream.close(cancels=True)
     waited_s = wait_for(url, USAGE, model, 0.0, LEAVE_LIMIT_S)
     again = generate(served.client, model, PROMPT, SAMPLED | {"max_tokens": 100})
-    findings["claims"] += [
-        is_true("the cache is in use while a text is streamed", usage > 0, f"{usage:.1%}"),
-        at_most(f"the cache is free after {NUM_LEFT} clients left", waited_s, LEAVE_LIMIT_S, "s"),
-        is_true("the text after them is the one before them", again == text),
-    ]
-    served.context.say(f"{NUM_LEFT} clients left")
-
-
-def _reloads(served: Served, findings: Findings) -> None:
-    """Models loaded and unloaded, and what memory is in use after each round."""
-    context, names = served.context, [served.name("classification"), served.name("decoder")]
-    rounds = TINY_ROUNDS if context.is_tiny else ROUNDS
-    in_use: list[float] = []
-    for number in range(rounds):
-        if context.left_s < 10.0 and number >= TINY_ROUNDS:
-            findings["left_out"].append(
-                f"Models were loaded and unloaded {number} times, not {rounds}: no time was left."
-            )
-            break
-        for name in names:
-            served.client.unload_model(name, client_timeout=60.0)
-        in_use.append(used_mib(served))
-        for name in names:
-            served.client.load_model(name, client_timeout=60.0)
-    growth = growth_of(in_use)
-    what = "the device" if context.device == "cuda" else "the server's process"
-    claim: Claim = at_most(
-        f"memory of {what} grows over {len(in_use)} rounds of loading and unloading",
-        growth,
-        GROWTH_LIMIT_MIB[context.device],
-        "MiB a round",
-    )
-    findings["claims"].append(claim)
-    findings["used_mib"] = [round(mib, 1) for mib in in_use]
-    context.say(f"{len(in_use)} rounds of loading, {growth:.2f} MiB a round")
+    context = served.context
+    context.check("the cache is in use while a text is streamed", usage > 0, f"{usage:.1%}")
+    claim = f"the cache is free after {NUM_LEFT} clients left"
+    context.at_most(claim, waited_s, LEAVE_LIMIT_S, "s")
+    context.check("the text after them is the one before them", again == text)
+    context.say("clients left")
 
 
 def used_mib(served: Served) -> float:
@@ -247,10 +217,9 @@ def growth_of(in_use: list[float]) -> float:
     return float(slope)
 
 
-def _drain(served: Served, findings: Findings) -> None:
+def _drain(served: Served) -> None:
     """SIGTERM under a stream: it is answered to its end, and the process ends with 0."""
-    model, sizes = served.name("decoder"), sizes_of(served.context)
-    params = SAMPLED | {"max_tokens": sizes.context_tokens - 2 * len(PROMPT)}
+    model, params = served.name("decoder"), SAMPLED | {"max_tokens": served.context_tokens}
     expected = generate(served.client, model, PROMPT, params)
     stream = Streamed(served.client, model, PROMPT, params)
     pieces = iter(stream)
@@ -260,9 +229,6 @@ def _drain(served: Served, findings: Findings) -> None:
     text += "".join(pieces)
     stream.close()
     code = served.server.process.wait(60.0)
-    took_s = time.monotonic() - started_s
-    findings["claims"] += [
-        is_true("a stream that was open at SIGTERM is whole", text == expected),
-        is_true("the server ends with 0 after SIGTERM", code == 0, f"{code} after {took_s:.1f} s"),
-    ]
-    served.context.say(f"the server ended with {code} after {took_s:.1f} s")
+    found = f"{code} after {time.monotonic() - started_s:.1f} s"
+    served.context.check("a stream that was open at SIGTERM is whole", text == expected)
+    served.context.check("the server ends with 0 after SIGTERM", code == 0, found)

@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-EXPORTING = ("export", "models", "service/contract", "loadtests/gpu/checkpoints.py")
-ALL = ("service", "commands", "export", "models", "loadtests/gpu")
+HERE = "loadtests/gpu"
+EXPORTING = ("export", "models", "service/contract", f"{HERE}/networks.py", f"{HERE}/models.py")
+ALL = ("service", "commands", "export", "models", HERE)
 
 
 @cache

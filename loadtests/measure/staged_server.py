@@ -100,7 +100,7 @@ COROUTINES: Mapping[str, tuple[str, ...]] = {
 # Functions that return one of a stage, or a coroutine function.
 MAKERS: Mapping[str, str] = {
     COLLATING: "service.repository.opening:pad_rows",
-    READING: "service.api.typed_messages:reader_of",
+    READING: "service.api.codec:reader",
 }
 COROUTINE_MAKERS: Mapping[str, str] = {CHECKS: "service.rpc.interceptor:keeping_nothing"}
 OUTSIDE = ""

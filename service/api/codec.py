@@ -9,7 +9,7 @@ NumPy's is a message's bytes but for the beginning. See
 https://protobuf.dev/programming-guides/encoding/#packed
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
@@ -32,18 +32,23 @@ class Codec(NamedTuple):
     write: Convert  # an answer's record to its message
 
 
-def reader(kind: type[Message], record: Record) -> Convert:
+def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {}) -> Convert:
     """A function from messages to records. Raises `TypeError` where their fields differ.
 
     The names of enumerated values are told as such: the first is without one, and a number
-    without a value stays one. An optional field that the message leaves out is None.
+    without a value stays one. An optional field that the message leaves out is None. `own` reads
+    fields, by their names, of the whole message.
     """
     descriptor: Any = kind.DESCRIPTOR
     fields = _fields_of(descriptor, record)
     names = record.__struct_fields__
     get = attrgetter(*names) if len(names) > 1 else lambda message: (getattr(message, names[0]),)
-    converts = [(place, how) for place, name in enumerate(names) if (how := _read(fields[name]))]
-    optional = [(place, name) for place, name in enumerate(names) if _is_optional(fields[name])]
+    places = {name: place for place, name in enumerate(names)}
+    converts = [
+        (places[name], how) for name in names if name not in own and (how := _read(fields[name]))
+    ]
+    optional = [(places[name], name) for name in names if _is_optional(fields[name])]
+    further = [(places[name], how) for name, how in own.items()]
 
     def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
         values = list(get(message))
@@ -52,6 +57,8 @@ def reader(kind: type[Message], record: Record) -> Convert:
         for place, name in optional:
             if not message.HasField(name):
                 values[place] = None
+        for place, how in further:
+            values[place] = how(message)
         return record(*values)
 
     return read

@@ -5,8 +5,8 @@ from typing import Any
 
 from attendant.v1 import generation_pb2 as pb
 
+from service.calls.conversation import Conversation
 from service.errors import InvalidArgument
-from service.text.conversation import Conversation
 
 MAX_DEPTH = 64  # of JSON in a conversation
 
@@ -21,6 +21,11 @@ def conversation_of(message: pb.Conversation) -> Conversation:
         has_answer_prompt=not message.omit_answer_prompt,
         continues_last=message.continue_final_message,
     )
+
+
+def conversation_in(message: Any) -> Conversation | None:  # noqa: ANN401 - of several kinds
+    """The conversation of a request's message, None where it has none. Raises `InvalidArgument`."""
+    return conversation_of(message.conversation) if message.HasField("conversation") else None
 
 
 def _message(message: pb.ChatMessage, place: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from attendant.v1 import generation_pb2 as pb
 from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.long_work import LONG_BYTES
+from service.calls.conversation import Conversation
 from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, invalid_field
 from service.generation.choosing.params import SamplingParams, with_defaults
@@ -25,7 +26,6 @@ from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel, Prompt
 from service.serving.kinds import generator, writer
 from service.serving.model import Caller
-from service.text.conversation import Conversation
 from service.text.tokenizer import PromptTokenizer
 
 _REASONS = {

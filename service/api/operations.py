@@ -16,13 +16,15 @@ from tritonclient.grpc import service_pb2
 
 from service.api.admission import Admission
 from service.api.calls import Calls
-from service.api.codec import Codec, reader, writer
+from service.api.codec import Codec, Convert, Record, reader, writer
+from service.api.conversations import conversation_in
 from service.api.generation import GenerationCalls
 from service.api.inference import InferenceCalls
+from service.api.model_list import ModelList
 from service.api.regions import SharedMemoryRegions, Transfer
 from service.api.services import OWN_DESCRIPTORS
 from service.api.typed import TypedCalls
-from service.api.typed_messages import TypedMessageCalls
+from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
 from service.serving.model import Caller
@@ -35,6 +37,12 @@ from service.settings import Settings
 # writes several, see `infer_stream.Exchange`.
 Kind: TypeAlias = Literal["unary", "writing", "exchange"]
 INFERENCE: ServiceDescriptor = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+# Of methods without a task, the records of requests and answers.
+RECORDS: dict[str, tuple[Record, Record]] = {
+    "Tokenize": (Tokenize, Tokenized),
+    "Detokenize": (Detokenize, Detokenized),
+}
+OWN: dict[str, Convert] = {"conversation": conversation_in}  # what names alone do not read
 TYPED_PREFIX = "/attendant."
 
 
@@ -80,15 +88,16 @@ def server_operations(
         repository, admission, settings.server_name, _transfer(settings), tracing, calls
     )
     generation = GenerationCalls(repository, admission)
-    typed = TypedMessageCalls(TypedCalls(repository, admission, settings.max_texts), repository)
+    typed = TypedCalls(repository, admission, settings.max_texts)
+    holders = generation, typed, ModelList(repository, settings.max_texts)
 
     def call_of(service: ServiceDescriptor, method: MethodDescriptor) -> Callable[..., Any]:
         if service is INFERENCE:
             call: Callable[..., Any] = getattr(inference, method.name)
             return call
         if method.name in METHODS:
-            return typed.of_task(method.name)
-        holder = generation if hasattr(generation, method.name) else typed
+            return typed.of_task(METHODS[method.name])
+        holder = next(each for each in holders if hasattr(each, method.name))
         found: Callable[..., Any] = getattr(holder, method.name)
         return found
 
@@ -118,10 +127,15 @@ def _transfer(settings: Settings) -> Transfer:
 
 def _codec_of(method: MethodDescriptor) -> Codec | None:
     """Both ways between messages and records, of a method that has records."""
-    if (task_method := METHODS.get(method.name)) is None:
+    if method.name in METHODS:
+        records: tuple[Record, Record] = METHODS[method.name].call, METHODS[method.name].answer
+    elif method.name in RECORDS:
+        records = RECORDS[method.name]
+    else:
         return None
-    read = reader(GetMessageClass(method.input_type), task_method.call)
-    return Codec(read, writer(GetMessageClass(method.output_type), task_method.answer))
+    request, response = map(GetMessageClass, (method.input_type, method.output_type))
+    own = {name: OWN[name] for name in OWN if name in method.input_type.fields_by_name}
+    return Codec(reader(request, records[0], own), writer(response, records[1]))
 
 
 def _kind(method: MethodDescriptor) -> Kind:

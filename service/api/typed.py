@@ -1,17 +1,24 @@
 """One path for every method of the typed API: find the model, count, admit, check, compute, answer.
 
-Fields come in and go out, so that any front can use it: gRPC makes messages of them. Lives on the
+Records come in and go out, so that any front can use it: gRPC makes messages of them. Lives on the
 event loop.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
-from service.calls.answers import Answered, Timings
+from service.calls.answers import Answered, Timings, Token
 from service.calls.record import Call, counted, instead
+from service.calls.tokens import (
+    Detokenize,
+    Detokenized,
+    Tokenize,
+    Tokenized,
+    TokenizedText,
+)
 from service.contract.queue_policies import BACKGROUND
 from service.errors import invalid_field
 from service.repository.repository import ModelRepository
@@ -19,11 +26,15 @@ from service.serving.generative_model import GenerativeModel
 from service.serving.kinds import doing, reader
 from service.serving.model import Caller
 from service.serving.occupancy import Occupancy
-from service.serving.tasks.task import Ask, Fields, Method, Reading, Task
+from service.serving.tasks.task import Ask, Method, Reading, Task
 from service.serving.text_model import TextModel
 from service.text.tokenizer import TokenPieces
 
 T = TypeVar("T")
+
+
+def _itself(answer: Any) -> Any:
+    return answer
 
 
 class TypedModel(Protocol):
@@ -48,6 +59,14 @@ class TypedCalls:
         self._admission = admission
         self.max_items = max_items
 
+    def of_task(self, method: Method) -> Callable[..., Any]:
+        """A call that answers as a method of a task does, by what `build` makes of the answer."""
+
+        async def answer(call: Call, caller: Caller, build: Callable[[Any], Any] = _itself) -> Any:
+            return await self.answer(method, call, caller, build)
+
+        return answer
+
     async def answer(
         self, method: Method, call: Call, caller: Caller, build: Callable[[Any], T]
     ) -> T:
@@ -63,60 +82,62 @@ class TypedCalls:
             reply = await model.compute(ask.inputs, caller, can_truncate, ask.reading)
         return await model.interpreted(reply, lambda: build(_answer(method, model, reply, ask)))
 
-    async def tokens(self, fields: Fields, caller: Caller, build: Callable[[Fields], T]) -> T:
-        """Tokens of texts, by `build`, as a model would see them; they wait behind no run."""
-        model = self._find_reader(fields)
-        texts, max_tokens = fields["texts"], model.manifest.max_tokens
+    async def Tokenize(
+        self, call: Tokenize, caller: Caller, build: Callable[[Any], Any] = _itself
+    ) -> Any:
+        """Tokens as a model would see them, by `build`; they wait behind no run."""
+        model = self._find_reader(call)
 
-        def answer(tokenized: list[TokenPieces]) -> T:
+        def answer(tokenized: list[TokenPieces]) -> Any:
             return build(
-                {
-                    "model": model.name,
-                    "version": str(model.version),
-                    "num_tokens": sum(len(text.ids) for text in tokenized),
-                    "timings": {"total_seconds": time.monotonic() - caller.received_s},
-                    "results": [_tokenized(text, max_tokens) for text in tokenized],
-                }
+                Tokenized(
+                    model=model.name,
+                    version=str(model.version),
+                    num_tokens=sum(len(text.ids) for text in tokenized),
+                    timings=Timings(total_seconds=time.monotonic() - caller.received_s),
+                    results=[_tokenized(text, model.manifest.max_tokens) for text in tokenized],
+                )
             )
 
-        if (conversation := fields.get("conversation")) is not None:
-            if texts:
+        if call.conversation is not None:
+            if call.texts:
                 raise invalid_field(
                     "conversation", "stands in place of texts, expected one of them"
                 )
             self._admission.admit()
-            prompt = (await model.prompt_of(conversation)).tolist()
+            prompt = (await model.prompt_of(call.conversation)).tolist()
             return await model.tokenizing.run(
                 lambda: answer([model.tokenizer.pieces_of(prompt)]), len(prompt)
             )
-        self._check_count(len(texts), "texts")
+        self._check_counts(call)
         self._admission.admit()
-        omits_special = fields["omit_special_tokens"]
+        omits_special = call.omit_special_tokens
         return await model.tokenizing.run(
             lambda: answer(
-                [model.tokenizer.pieces(text, omits_special=omits_special) for text in texts]
+                [model.tokenizer.pieces(text, omits_special=omits_special) for text in call.texts]
             ),
-            model.tokenizer.check_sizes(texts),
+            model.tokenizer.check_sizes(call.texts),
         )
 
-    async def text(self, fields: Fields, build: Callable[[Fields], T]) -> T:
+    async def Detokenize(
+        self, call: Detokenize, _: Caller, build: Callable[[Any], Any] = _itself
+    ) -> Any:
         """The text that tokens stand for, by `build`."""
-        model = self._find_reader(fields)
-        token_ids = fields["token_ids"]
+        model = self._find_reader(call)
         self._admission.admit()
 
-        def read() -> T:
-            text = model.tokenizer.text_of(token_ids)
-            return build({"model": model.name, "version": str(model.version), "text": text})
+        def read() -> Any:
+            text = model.tokenizer.text_of(call.token_ids)
+            return build(Detokenized(model=model.name, version=str(model.version), text=text))
 
-        return await model.tokenizing.run(read, len(token_ids))
+        return await model.tokenizing.run(read, len(call.token_ids))
 
     def _find(self, task: Task, call: Call) -> TypedModel:
         """The model that a request names, which does the task."""
         return doing(self._repository.find(call.model, call.version), task)
 
-    def _find_reader(self, fields: Fields) -> TextModel | GenerativeModel:
-        return reader(self._repository.find(fields["model"], fields["version"]))
+    def _find_reader(self, call: Call) -> TextModel | GenerativeModel:
+        return reader(self._repository.find(call.model, call.version))
 
     def _check_counts(self, call: Call) -> None:
         """Raise `InvalidArgument` for more texts than the server takes, or none."""
@@ -147,24 +168,25 @@ def _answer(method: Method, model: TypedModel, reply: Any, ask: Ask) -> Answered
     return method.answer(timings=timings, **{**fields, **ask.answer(reply)})
 
 
-def _tokenized(text: TokenPieces, max_tokens: int) -> Fields:
-    tokens = zip(text.ids, text.pieces, text.offsets, strict=True)
-    kinds = zip(text.are_special, text.are_unknown, text.token_bytes, strict=True)
-    return {
-        "tokens": (
-            {
-                "id": token_id,
-                "piece": piece,
-                "start": start,
-                "end": end,
-                "is_special": special,
-                "is_unknown": unknown,
-                "token_bytes": token_bytes,
-            }
-            for (token_id, piece, (start, end)), (special, unknown, token_bytes) in zip(
-                tokens, kinds, strict=True
-            )
-        ),
-        "num_tokens": len(text.ids),
-        "is_too_long": len(text.ids) > max_tokens,
-    }
+class _Tokens(Collection[Token]):
+    """The tokens of a text, each made as it is read: others have the interpreter in between."""
+
+    def __init__(self, text: TokenPieces) -> None:
+        self._text = text
+
+    def __len__(self) -> int:
+        return len(self._text.ids)
+
+    def __contains__(self, token: object) -> bool:
+        return any(token == each for each in self)
+
+    def __iter__(self) -> Iterator[Token]:
+        text = self._text
+        places = zip(text.ids, text.pieces, text.offsets, strict=True)
+        kinds = zip(text.are_special, text.are_unknown, text.token_bytes, strict=True)
+        for (token_id, piece, (start, end)), kind in zip(places, kinds, strict=True):
+            yield Token(token_id, piece, start, end, *kind)
+
+
+def _tokenized(text: TokenPieces, max_tokens: int) -> TokenizedText:
+    return TokenizedText(_Tokens(text), len(text.ids), len(text.ids) > max_tokens)

@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from service.calls.conversation import Conversation
 from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, Overloaded
 from service.records import current_call
-from service.text.conversation import ChatTemplates, Conversation
+from service.text.conversation import ChatTemplates
 from service.text.template_process import TemplateLimits, TemplateProcess
 from service.text.tokenizer import PromptTokenizer, without_panics
 

@@ -11,6 +11,7 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from service.calls.conversation import Conversation
 from service.calls.models import ModelFacts
 from service.contract.adapter import Adapter
 from service.contract.interface import ModelInterface
@@ -29,7 +30,6 @@ from service.serving.facts import facts_with
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
-from service.text.conversation import Conversation
 from service.text.tokenizer import PromptTokenizer, check_num_tokens
 
 T = TypeVar("T")

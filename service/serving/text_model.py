@@ -13,6 +13,7 @@ from service.batching.engine import BatchEngine
 from service.batching.limits import BatchLimits
 from service.batching.queue import Size
 from service.batching.request import Item, Request
+from service.calls.conversation import Conversation
 from service.calls.models import ModelFacts
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
@@ -26,7 +27,6 @@ from service.serving.tasks.table import text_task
 from service.serving.tasks.task import GraphOutput, OutputRows, Reading, TextReply
 from service.serving.tensor_model import BatchedModel
 from service.serving.workers import Tokenizing
-from service.text.conversation import Conversation
 from service.text.tokenizer import EncodedText, Text, TextTokenizer, TokenRows, check_rows
 
 T = TypeVar("T")

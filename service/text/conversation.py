@@ -1,4 +1,4 @@
-"""A conversation that a client sends, and the templates of a model that make a prompt of it.
+"""The templates of a model that make a prompt of a conversation.
 
 A version's folder has the files that Hugging Face's tokenizers have: `chat_template.jinja`, or
 `chat_template` in `tokenizer_config.json`, and more by their names in `additional_chat_templates/`.
@@ -7,11 +7,12 @@ Nothing is rendered here: a template is a program, and `text/template_process.py
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from service.calls.conversation import Conversation
 from service.contract.files import read_text
 from service.errors import InvalidArgument, LoadError
 
@@ -24,32 +25,6 @@ MAX_TEMPLATES = 16
 # In which form a model calls functions, by what the template that declares them writes.
 TOOL_FORMS = {"<tool_call>": "hermes", "[TOOL_CALLS]": "mistral", "ipython": "llama"}
 SYSTEM, DEVELOPER = "system", "developer"
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """The messages to answer, plain values as a template reads them."""
-
-    messages: Sequence[Mapping[str, Any]]
-    tools: Sequence[Mapping[str, Any]] = ()  # JSON schemas of functions
-    variables: Mapping[str, Any] = field(default_factory=dict)  # more for the template
-    needed_variables: Sequence[str] = ()  # of these, those that the template must read
-    has_answer_prompt: bool = True  # the beginning of an answer follows the messages
-    continues_last: bool = False  # the last message is to be continued, not answered
-
-    def __post_init__(self) -> None:
-        if not self.messages:
-            raise InvalidArgument("messages is empty, expected at least one message", "messages")
-        if self.continues_last and self.has_answer_prompt:
-            raise InvalidArgument(
-                "continue_final_message is true, expected no beginning of an answer behind it",
-                "continue_final_message",
-            )
-
-    @property
-    def num_characters(self) -> int:
-        """The characters of all texts in it, names included."""
-        return sum(map(_num_characters, (*self.messages, *self.tools, self.variables)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +130,3 @@ def _special_tokens_of(config: Mapping[str, Any]) -> dict[str, str]:
         if name.endswith("_token") and isinstance(text, str):
             tokens[name] = text
     return tokens
-
-
-def _num_characters(value: Any) -> int:  # noqa: ANN401 - plain values
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(_num_characters, value.keys())) + sum(map(_num_characters, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(_num_characters, value))
-    return 0

@@ -13,7 +13,8 @@ from rich.console import Console
 from tritonclient.grpc import service_pb2
 
 from loadtests.compare.comparison import Result
-from loadtests.compare.peers import DRIVER, ON_ONNXRUNTIME, others, ours
+from loadtests.compare.installs import ON_ONNXRUNTIME
+from loadtests.compare.peers import DRIVER, others, ours
 from loadtests.compare.report import figures, keep, kept, remarks, show
 from loadtests.compare.server_traffic import SERVER_TRAFFIC
 from loadtests.compare.servers.clients import Client, HttpClient, vector_of

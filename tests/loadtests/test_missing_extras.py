@@ -28,6 +28,7 @@ sys.meta_path.insert(0, Hidden())
         ("loadtests.compare", "matplotlib", "cpu,loadtest"),
         ("loadtests.gpu", "torch", "cpu,loadtest,train"),
         ("loadtests.measure", "onnx", "cpu,loadtest"),
+        ("loadtests.measure prefixes", "torch", "cpu,loadtest,train"),
         ("demos.pretraining", "torch", "cpu,loadtest,train"),
     ],
 )
@@ -37,7 +38,7 @@ def test_a_program_without_its_extra_ends_with_a_sentence(
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     path = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "protos")))
     result = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-m", program],
+        [sys.executable, "-m", *program.split()],
         env={**os.environ, "PYTHONPATH": path, "HIDDEN": hidden, "COLUMNS": "200"},
         cwd=tmp_path,
         capture_output=True,
@@ -46,7 +47,8 @@ def test_a_program_without_its_extra_ends_with_a_sentence(
     )
     assert result.returncode == 1
     assert result.stderr == (
-        f"attendant: error: python -m {program} needs {hidden}: pip install 'attendant[{extras}]'\n"
+        f"attendant: error: python -m {program.split()[0]} needs {hidden}: "
+        f"pip install 'attendant[{extras}]'\n"
     )
 
 

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
-from attendant.v1 import text_pb2
 
+from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.http.numbers import Whole
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
 from service.http.request import Reply, Request
@@ -218,9 +218,8 @@ def _mean_logprob(result: pb.GeneratedText) -> float:
 async def _text_of(request: Request, model: str, prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
-    message = text_pb2.DetokenizeRequest(model=model, token_ids=prompt)
-    text: str = (await request.ask(DETOKENIZE, message)).text
-    return text
+    answer: Detokenized = await request.ask(DETOKENIZE, Detokenize(model=model, token_ids=prompt))
+    return answer.text
 
 
 async def _answer(request: Request, plan: Plan, prompt: Prompt) -> pb.GenerateResponse:
@@ -281,10 +280,9 @@ class _Streaming:
         if not isinstance(prompt, str):
             return len(prompt)
         omits_special = self._plan.asked.add_special_tokens is False
-        message = text_pb2.TokenizeRequest(
-            model=self._plan.model, texts=[prompt], omit_special_tokens=omits_special
-        )
-        return int((await self._request.ask(TOKENIZE, message)).num_tokens)
+        call = Tokenize(model=self._plan.model, texts=[prompt], omit_special_tokens=omits_special)
+        answer: Tokenized = await self._request.ask(TOKENIZE, call)
+        return answer.num_tokens
 
     async def _generate(self, place: int, prompt: Prompt) -> pb.GenerationUsage:
         plan, usage = self._plan, pb.GenerationUsage()

@@ -1,12 +1,14 @@
 """`/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them and lm-eval asks for them."""
 
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 import msgspec
 from attendant.v1 import generation_pb2 as pb
-from attendant.v1 import text_pb2
 
+from service.api.conversations import conversation_of
+from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
 from service.http.openai.completions import DETOKENIZE, TOKENIZE
 from service.http.request import Reply, Request
@@ -85,19 +87,22 @@ def token_routes() -> tuple[Route, ...]:
 
 async def tokenize(request: Request) -> Reply:
     asked = await request.json(TokenizeRequest)
-    conversation = await request.work(lambda: asked.conversation)
-    if conversation is None and asked.prompt is None:
+    message = await request.work(lambda: asked.conversation)
+    if message is None and asked.prompt is None:
         raise invalid("prompt is missing", "prompt")
     name = await name_of(request, asked.model)
-    if conversation is not None:
+    conversation = None
+    if message is not None:
         request.field_names = CHAT_FIELDS
-    message = text_pb2.TokenizeRequest(
+        conversation = await request.work(partial(conversation_of, message))
+    call = Tokenize(
         model=name,
-        texts=[] if asked.prompt is None else [asked.prompt],
+        texts=() if asked.prompt is None else (asked.prompt,),
         omit_special_tokens=asked.add_special_tokens is False,
         conversation=conversation,
     )
-    (found,) = (await request.ask(TOKENIZE, message)).results
+    tokenized: Tokenized = await request.ask(TOKENIZE, call)
+    (found,) = tokenized.results
     max_tokens = (await find_model(request, name)).max_tokens
 
     def answer() -> dict[str, Any]:
@@ -118,14 +123,14 @@ async def detokenize(request: Request) -> Reply:
     request.field_names = {"token_ids": "tokens"}
     name = await name_of(request, asked.model)
 
-    def read() -> text_pb2.DetokenizeRequest:
+    def read() -> Detokenize:
         odd = [token_id for token_id in asked.tokens if not 0 <= token_id <= MAX_ID]
         if odd:
             raise invalid(f"tokens has {odd[0]}, expected 0 to {MAX_ID}", "tokens")
-        return text_pb2.DetokenizeRequest(model=name, token_ids=asked.tokens)
+        return Detokenize(model=name, token_ids=asked.tokens)
 
-    message = await request.work(read)
-    return Reply.json({"prompt": (await request.ask(DETOKENIZE, message)).text})
+    answer: Detokenized = await request.ask(DETOKENIZE, await request.work(read))
+    return Reply.json({"prompt": answer.text})
 
 
 async def show_tokenizer(request: Request) -> Reply:
@@ -134,8 +139,9 @@ async def show_tokenizer(request: Request) -> Reply:
     model = await find_model(request, await name_of(request, named))
     end = None
     if model.eos_token_ids:
-        message = text_pb2.DetokenizeRequest(model=model.name, token_ids=model.eos_token_ids[:1])
-        end = (await request.ask(DETOKENIZE, message)).text
+        call = Detokenize(model=model.name, token_ids=model.eos_token_ids[:1])
+        answer: Detokenized = await request.ask(DETOKENIZE, call)
+        end = answer.text
     return Reply.json(
         {
             "tokenizer_class": "PreTrainedTokenizerFast",

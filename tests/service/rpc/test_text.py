@@ -17,6 +17,7 @@ from prometheus_client import generate_latest
 
 from service.api.admission import Admission, Stay, current_stay
 from service.api.typed import TypedCalls
+from service.calls.tokens import Tokenize
 from service.contract.manifest import Example
 from service.contract.tensors import Arrays
 from service.runtime.pace import MIN_RUNS
@@ -139,9 +140,10 @@ async def test_many_tokens_are_told_where_they_are_found(served: Served, name: s
     calls = TypedCalls(served.app.repository, Admission(Settings()), 4)
 
     async def thread_of(text: str) -> str:
-        fields = {"model": name, "version": "", "texts": [text], "omit_special_tokens": False}
         current_stay.set(Stay())
-        return await calls.tokens(fields, Caller(0.0), lambda _: threading.current_thread().name)
+        call = Tokenize(model=name, texts=[text])
+        found = await calls.Tokenize(call, Caller(0.0), lambda _: threading.current_thread().name)
+        return str(found)
 
     here = threading.current_thread().name
     assert await thread_of("lunch") == here

@@ -1,0 +1,284 @@
+"""Exported models: those whose outputs are checked, and the shapes whose speed is measured.
+
+They are made by processes beside the sections, side by side, the most valuable first, and shared by
+all sections and runs. A section takes models as they come. What cannot be exported is kept with its
+reason. The folder is named after the sources that exports depend on: after a change of the exporter
+everything is exported again. docs/cuda.md says what was verified on CUDA.
+
+A shape's graph is traced and written without the comparisons of an export, which take minutes for
+large networks on a processor. Its weights are random and the same on both sides; speed does not
+depend on them.
+"""
+
+import json
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from export.errors import ExportError
+from export.exporter import export_any
+from export.graphs.cached_decoder import trace_decoder
+from export.graphs.candidates import with_candidates
+from export.graphs.graph import fused_ops, trace
+from export.graphs.paged_decoder import trace_paged_decoder
+from export.settings import ExportSettings
+from export.writer import Built, BuiltGraphs, ExportedModel, write_model
+from loadtests.gpu.context import Context, Run, write_json
+from loadtests.gpu.kinds import KINDS, MOST_USED, SERVED
+from loadtests.gpu.networks import ORIGIN, bytes_tokenizer, word_pieces
+from loadtests.gpu.sources import EXPORTING, digest_of
+from loadtests.load.lengths import WORDS
+from models.errors import SettingError
+from models.networks.encoder import Encoder, EncoderConfig
+from models.networks.gpt import GPT, GPTConfig
+from models.networks.heads import ClassificationHead, SequenceClassifier
+from models.networks.llama import Llama, LlamaConfig
+from models.networks.ropes import Rope
+from service.contract.manifest import Layout, Manifest, Precision, Variant
+from service.contract.precision import HALF
+from service.runtime.cpus import available_cpus
+
+ShapeConfig: TypeAlias = EncoderConfig | GPTConfig | LlamaConfig
+Wide = Literal["fp32", "fp16", "bf16", ""]
+Wanted: TypeAlias = tuple[str, Wide]
+SEED, POLL_S, MAX_REASON, MAX_BATCH_SIZE = 1, 0.1, 500, 64
+SHAPES: dict[str, ShapeConfig] = {
+    "bert-base": EncoderConfig.base(),
+    "bert-large": EncoderConfig.large(),
+    "gpt2": GPTConfig.small(),
+    "gpt2-xl": GPTConfig.xl(),
+    "smollm2-360m": LlamaConfig.plain(
+        *(49_152, 960, 32, 15, 5, 2_560, 8_192), ropes=(Rope.default(64, 100_000.0),)
+    ),
+    "tiny-encoder": EncoderConfig(512, 32, 2, 4, 64, 128),
+    "tiny-decoder": replace(
+        GPTConfig.tiny(),
+        vocab_size=512,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        intermediate_size=64,
+        max_positions=256,
+    ),
+    "tiny-llama": LlamaConfig.plain(512, 32, 2, 2, 1, 64, 256),
+}
+FUSED = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PagedAttention", "LSTM")
+TOO_LARGE = "Llama-3.2-1B: its graph is larger than the 2 GiB of one file."
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph of a model."""
+
+    precision: Precision
+    layout: str
+    path: Path
+    num_fused: int  # attentions and LSTMs, as the manifest says
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An exported model: a kind in a precision, or a shape in all that are timed."""
+
+    kind: str
+    precision: Wide
+    repository: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.precision}" if self.precision else self.kind
+
+    @property
+    def folder(self) -> Path:
+        """The version's folder."""
+        return self.repository / self.name / "1"
+
+    @property
+    def note(self) -> Path:
+        """The file that says how its export ended, and how long it took."""
+        return self.repository / f".{self.name}.json"
+
+    @property
+    def is_over(self) -> bool:
+        return self.note.exists()
+
+    def noted(self, key: str) -> Any:
+        """How its export ended: `problem` and `refusal`, empty where it is there, and `seconds`."""
+        return json.loads(self.note.read_text())[key]
+
+    def graphs(self) -> list[Graph]:
+        """Its graphs in its precision, of each layout."""
+        text = (self.folder / "manifest.json").read_text(encoding="utf-8")
+        return [
+            Graph(
+                *(each.precision, each.layout, self.folder / name),
+                num_fused=sum(each.fused.get(operator, 0) for operator in FUSED),
+            )
+            for name, each in Manifest.from_json(text).graphs.items()
+            if self.precision in ("", each.precision)
+        ]
+
+
+def models_of(run: Run, *wanted: Wanted) -> list[Model]:
+    """The models of kinds in precisions, and of shapes, whether or not they are there."""
+    size = "tiny" if run.is_tiny else "full"
+    repository = run.work / f"models-{size}-{run.device}-{digest_of(EXPORTING)}"
+    return [Model(*each, repository) for each in wanted]
+
+
+def as_they_come(context: Context, models: Sequence[Model]) -> Iterator[Model]:
+    """Models as their exports end, whatever the order; what is late is left out with its reason."""
+    left = list(models)
+    while left:
+        if ready := next((each for each in left if each.is_over), None):
+            left.remove(ready)
+            if problem := ready.noted("problem"):
+                context.check(f"{ready.name} is exported", False, problem)
+            elif refusal := ready.noted("refusal"):
+                context.leave_out(f"{ready.name} is not exported: {refusal}")
+            else:
+                yield ready
+        elif context.is_over:
+            names = ", ".join(each.name for each in left)
+            context.leave_out(f"{names}: no time was left to wait for the export")
+            return
+        else:
+            with context.parts.timed("waiting for exports"):
+                time.sleep(POLL_S)
+
+
+def first_of(context: Context, *configs: type) -> Model | None:
+    """The first of the run's shapes with such a configuration, once it is there."""
+    names = [name for name in context.run.shapes if isinstance(SHAPES[name], configs)]
+    return next(as_they_come(context, models_of(context.run, *[(n, "") for n in names[:1]])), None)
+
+
+def prepare(run: Run, numbers: Sequence[int]) -> None:
+    """Export all that sections need, side by side, the most valuable first."""
+    left = [each for each in needed(run, numbers) if not each.is_over]
+    running: dict[Model, BaseProcess] = {}
+    forks = multiprocessing.get_context("fork")  # in this process group, so that they end with it
+    while left or running:
+        while left and len(running) < max(1, available_cpus() - 1):
+            model = left.pop(0)
+            model.repository.mkdir(parents=True, exist_ok=True)
+            running[model] = forks.Process(target=export, args=(model, run))
+            running[model].start()
+        for model, process in list(running.items()):
+            if not process.is_alive():
+                del running[model]
+                if not model.is_over:
+                    _note(model, f"its process ended with {process.exitcode}", 0.0)
+        time.sleep(POLL_S)
+
+
+def needed(run: Run, numbers: Sequence[int]) -> list[Model]:
+    """The models of these sections."""
+    kinds: list[Wanted] = []
+    if set(numbers) & {2, 3, 5, 9}:
+        kinds += [(kind, run.precision) for kind in (MOST_USED if 2 in numbers else SERVED)]
+    if set(numbers) & {6, 7, 8}:
+        kinds += [(shape, "") for shape in run.shapes]
+    if 5 in numbers and run.device == "cuda":
+        kinds += [(kind, "bf16") for kind in SERVED]
+    for number, wanted in ((4, other_kinds(run)), (10, rest_kinds(run))):
+        kinds += wanted if number in numbers else []
+    return models_of(run, *dict.fromkeys(kinds))
+
+
+def other_kinds(run: Run) -> list[Wanted]:
+    """What section 4 compares: the kinds behind the most used ones, then all in bf16."""
+    behind = [kind for kind in KINDS if kind not in MOST_USED]
+    halves: list[Wanted] = [] if run.device == "cpu" else [(kind, "bf16") for kind in KINDS]
+    return [*((kind, run.precision) for kind in behind), *halves]
+
+
+def rest_kinds(run: Run) -> list[Wanted]:
+    """What section 10 compares: float32 on a GPU, and on a CPU what half precision is there."""
+    if run.device == "cpu":
+        return [("classification", "fp16"), ("decoder", "fp16")]
+    return [(kind, "fp32") for kind, each in KINDS.items() if not each.obstacle("cuda", "fp32")]
+
+
+def export(model: Model, run: Run) -> None:
+    """Export one, and note how that ended."""
+    torch.set_num_threads(1)  # there are others beside this one
+    started_s, problem, refusal = time.monotonic(), "", ""
+    try:
+        if model.precision:
+            _export_kind(model, run)
+        else:
+            build(model.repository, model.kind, run.device)
+    except (ExportError, SettingError) as error:
+        refusal = str(error)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"[:MAX_REASON]
+    _note(model, problem, time.monotonic() - started_s, refusal)
+
+
+def _note(model: Model, problem: str, seconds: float, refusal: str = "") -> None:
+    said = {"problem": problem, "refusal": refusal, "seconds": round(seconds, 1)}
+    write_json(model.note, said)
+
+
+def _export_kind(model: Model, run: Run) -> None:
+    assert model.precision, "a kind has one"
+    kind = KINDS[model.kind]
+    target: Any = "cuda" if model.precision in HALF else "cpu"
+    settings = ExportSettings(
+        model.name, model.repository, precision=model.precision, target=target
+    )
+    export_any(kind.checkpoint(is_tiny=run.is_tiny), settings, task=kind.task)
+
+
+def timed_graphs(shape: str, device: str) -> list[tuple[Precision, Layout]]:
+    """The graphs of a shape that are timed on a device, `model.onnx` first."""
+    if isinstance(SHAPES[shape], EncoderConfig):
+        each: list[Precision] = ["fp32"] if device == "cpu" else ["fp16", "bf16"]
+        return [(precision, layout) for precision in each for layout in ("", "padded")]
+    return [("fp32", "")] if device == "cpu" else [("fp16", "paged"), ("fp16", "")]
+
+
+def network_of(shape: str) -> Any:
+    """The network of a shape with random weights, the same each time."""
+    config = SHAPES[shape]
+    torch.manual_seed(SEED)
+    if isinstance(config, EncoderConfig):
+        head = ClassificationHead(config.hidden_size, 2)
+        return SequenceClassifier(Encoder(config), head).eval()
+    return (Llama(config) if isinstance(config, LlamaConfig) else GPT(config)).eval()
+
+
+def build(repository: Path, shape: str, device: str) -> None:
+    """Write a version of a shape into the repository, whole or not at all."""
+    config, network, graphs = SHAPES[shape], network_of(shape), []
+    for precision, layout in timed_graphs(shape, device):
+        graph = _traced(network, config, precision, layout)
+        place: Any = "any" if precision == "fp32" else "cuda"
+        graphs.append(Built(graph, Variant(precision, fused_ops(graph), place, layout=layout)))
+    fields = BuiltGraphs(graphs[0], tuple(graphs[1:])).manifest_fields() | {"origin": ORIGIN}
+    if isinstance(config, EncoderConfig):
+        fields |= {"task": "text-classification", "labels": ("no", "yes")}
+        tokenizer, pad = word_pieces(tuple(WORDS)), network.pad_token_id
+    else:
+        fields |= {"task": "text-generation", "eos_token_ids": config.eos_token_ids}
+        tokenizer, pad = bytes_tokenizer(), config.eos_token_ids[0]
+    manifest = Manifest(max_tokens=config.max_positions, pad_token_id=pad, **fields)
+    exported = ExportedModel(graphs[0].graph, tokenizer, manifest, tuple(graphs[1:]))
+    write_model(exported, repository, shape, 1, MAX_BATCH_SIZE)
+
+
+def _traced(network: Any, config: ShapeConfig, precision: Precision, layout: Layout) -> Any:
+    if isinstance(config, EncoderConfig):
+        return trace(network, "Attention", precision=precision, is_padded=layout == "padded")
+    if precision == "fp32":
+        return trace_decoder(network)
+    if layout == "paged":
+        return with_candidates(trace_paged_decoder(network, precision=precision))
+    return with_candidates(trace_decoder(network, precision=precision, has_norms_inside=True))

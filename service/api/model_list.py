@@ -1,0 +1,24 @@
+"""`ListModels`: what every model says of itself."""
+
+from attendant.v1 import text_pb2
+
+from service.api.codec import writer
+from service.calls.models import ModelFacts
+from service.repository.repository import ModelRepository
+from service.serving.model import Caller
+
+_WRITE = writer(text_pb2.Model, ModelFacts)
+
+
+class ModelList:
+    """The models of a repository, as clients see them."""
+
+    def __init__(self, repository: ModelRepository, max_items: int) -> None:
+        self._repository = repository
+        self._max_items = max_items
+
+    async def ListModels(
+        self, request: text_pb2.ListModelsRequest, caller: Caller
+    ) -> text_pb2.ListModelsResponse:
+        models = [_WRITE(model.facts()) for model in self._repository.models()]
+        return text_pb2.ListModelsResponse(models=models, max_texts=self._max_items)
