@@ -186,8 +186,9 @@ ROOMS = {
     "commands/ask/client": Room("service", "access client health refusal tensor_client"),
     "commands/ask/in_flight": Room("ask/lines ask/client"),
     "commands/ask/remedies": Room("ask/client service/errors"),
+    "commands/ask/served": Room("ask/client ask/remedies"),
     "commands/ask/options": Room(
-        "errors pictures ask/message_json ask/client ask/remedies service"
+        "errors pictures ask/message_json ask/client ask/remedies ask/served service"
     ),
     "commands/ask/shown": Room("ask/lines ask/message_json ask/client ask/options service"),
     "commands/ask/bulk": Room(
@@ -210,9 +211,10 @@ ROOMS = {
     "commands/serve": Room("ask/client ask/options ask/shown errors flags service"),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
-    "commands/help": Room("variables"),
-    "commands/main": Room("ask/client ask/options errors help service/errors"),
-    "commands/__main__": Room("ask/client main"),
+    "commands/help": Room("variables help_panels"),
+    "commands/help_panels": Room(),
+    "commands/main": Room("ask/client errors help service/errors"),
+    "commands/__main__": Room("ask/client main service"),
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
@@ -668,6 +670,38 @@ group = typer.main.get_group(app)
 for name in COMMANDS: assert group.get_command(None, name) is not None, name
 """
     assert not modules_after(code) & {"torch.nn", "onnxruntime"}
+
+
+LARGE = {"grpc", "google.protobuf", "numpy", "msgspec", "asyncio"}
+
+
+@pytest.mark.parametrize(
+    ("program", "unused"),
+    [
+        ("sys.argv[1:] = ['--version']; main()", LARGE | {"typer", "rich", "commands.main"}),
+        ("completed('attendant ')", LARGE | {"rich"}),
+        ("completed('attendant -')", LARGE | {"rich"}),
+    ],
+)
+def test_the_command_starts_without_what_it_does_not_use(program: str, unused: set[str]) -> None:
+    """A shell waits for both, of which each of these libraries would be a third or more."""
+    code = f"""
+import os, sys
+from commands.__main__ import main
+def completed(line):
+    os.environ |= {{"_ATTENDANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "1"}}
+    sys.argv[:] = ["attendant"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+{program}
+"""
+    loaded = modules_after(code)
+    assert not loaded & unused
+    assert not [
+        name for name in loaded if name.startswith("commands.ask.") and "client" not in name
+    ]
 
 
 def test_the_command_line_loads_no_torch_until_a_command_needs_it() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from typer import Context
 from typer.main import get_command
 
-from commands.main import app
+from commands.main import COMMANDS, app
 
 PATH = Path(__file__).parents[2] / "docs/reference/commands.md"
 BEGIN = "<!-- written by python -m deploy.generate.commands -->\n"
@@ -31,9 +31,7 @@ def _table() -> Iterator[str]:
     yield "|---|---|---|"
     for title, names in group.panels(group.list_commands(Context(group))).items():
         for number, name in enumerate(names):
-            command: Any = group.get_command(None, name)
-            said = " ".join(command.help.split())
-            yield f"| {'' if number else title.lower()} | `{name}` | {said} |"
+            yield f"| {'' if number else title.lower()} | `{name}` | {COMMANDS[name].help} |"
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from commands.help import OPTIONS, panel_of
+from commands.help_panels import OPTIONS, panel_of
 from commands.main import COMMANDS, HELP_PANELS, app
 from commands.variables import OLDER
 from deploy.generate import commands as documented
