@@ -1,12 +1,14 @@
 """The console script. A health check, run every few seconds, goes to a client of its own.
 
+So does `--version`, which needs no parser.
+
 Everything else goes to the commands of `commands/main.py`, whose import takes three times as long.
 """
 
 import os
 import sys
 
-INTERRUPTED = 130  # as in commands/errors.py, which imports more than a health check needs
+INTERRUPTED = 130  # as in commands/errors.py, which a health check does not need
 
 
 def main() -> None:
@@ -17,6 +19,11 @@ def main() -> None:
         from commands.ask.client.health import main as check
 
         sys.exit(check(sys.argv[2:]))
+    if sys.argv[1:] == ["--version"] and "_ATTENDANT_COMPLETE" not in os.environ:
+        from service import __version__
+
+        print(__version__)  # noqa: T201
+        return
     try:
         from commands.main import main as run
 

@@ -34,7 +34,6 @@ def _export(
     pair_column: str,
     **values: Any,
 ) -> None:
-    """Export a checkpoint to ONNX, check the result, and write it to a model repository."""
     try:
         from commands.export_runs import DataFiles, export_model
     except ImportError as error:

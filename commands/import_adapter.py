@@ -15,7 +15,6 @@ PREFIX = "ATTENDANT_ADAPTER"
 
 
 def _import_adapter(*, source: Path, **values: Any) -> None:
-    """Put a LoRA adapter of PEFT's into a model repository, beside its base model."""
     try:
         from export.adapters import import_adapter as run
     except ImportError as error:

@@ -1,57 +1,124 @@
 """The `attendant` command: a table of its commands, each imported when it is called.
 
 Serving therefore imports no PyTorch, and a command whose libraries are missing says what to
-install.
+install. The list of commands, in a shell's completion or in `--help`, imports none of them.
 """
 
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from commands.ask.client.health import main as check_health
 from commands.ask.client.refusal import CallError
-from commands.ask.options import console
 from commands.errors import FAILURE, WRONG_USAGE, print_error
 from commands.help import Command, CommandGroup
 from service import __version__
 from service.errors import AttendantError, SettingError
 
 PROGRAM = "attendant"
-# By name, the module and the function or the `typer.Typer`; in the order of `attendant --help`.
+
+
+class Row(NamedTuple):
+    """A command of the table, which help and completion show without importing it."""
+
+    place: str  # of the function or the `typer.Typer`: its module and name
+    help: str
+
+
+# By name, in the order of `attendant --help`.
 COMMANDS = {
-    "serve": "commands.serve:serve_command",
-    "models": "commands.ask.tasks:models",
-    "classify": "commands.ask.tasks:classify",
-    "embed": "commands.ask.tasks:embed",
-    "score": "commands.ask.tasks:score",
-    "rerank": "commands.ask.rerank:rerank",
-    "generate": "commands.ask.generate:generate",
-    "chat": "commands.ask.chat:chat",
-    "features": "commands.ask.features:features",
-    "similarity": "commands.ask.features:similarity",
-    "infer": "commands.ask.infer:infer",
-    "fill-mask": "commands.ask.fill_mask:fill_mask",
-    "classify-tokens": "commands.ask.reading:classify_tokens",
-    "answer": "commands.ask.reading:answer",
-    "classify-image": "commands.ask.vision:classify_image",
-    "attention": "commands.ask.attention:attention",
-    "healthcheck": "commands.main:healthcheck",
-    "import": "commands.train.train:import_checkpoint",
-    "export": "commands.export:export",
-    "import-adapter": "commands.import_adapter:import_adapter",
-    "train": "commands.train.train:train",
-    "pretrain": "commands.train.pretrain:pretrain",
-    "demo": "demos.demo:demo",
-    "ladder": "demos.ladder:ladder",
-    "probe": "commands.train.probe:probe",
-    "seq2seq": "commands.train.seq2seq:seq2seq",
-    "vision": "commands.train.vision:vision",
-    "words": "commands.train.words:words",
+    "serve": Row(
+        "commands.serve:serve_command",
+        "Serve a model repository. On SIGTERM, finish accepted requests, then exit.",
+    ),
+    "models": Row("commands.ask.tasks:models", "List the models that a server serves."),
+    "classify": Row("commands.ask.tasks:classify", "Classify texts, or those of a file."),
+    "embed": Row(
+        "commands.ask.tasks:embed",
+        "Embed texts as vectors, and show how similar they are; or embed those of a file.",
+    ),
+    "score": Row("commands.ask.tasks:score", "Score how well each text matches a query."),
+    "rerank": Row(
+        "commands.ask.rerank:rerank",
+        "Order documents by how relevant they are to a query, or score those of a file.",
+    ),
+    "generate": Row("commands.ask.generate:generate", "Continue a prompt."),
+    "chat": Row("commands.ask.chat:chat", "Talk with a model that has a chat template."),
+    "features": Row(
+        "commands.ask.features:features",
+        "Show the hidden states of texts, by layer, per token or pooled.",
+    ),
+    "similarity": Row(
+        "commands.ask.features:similarity",
+        "Show how similar texts are, each compared with every other.",
+    ),
+    "infer": Row(
+        "commands.ask.infer:infer",
+        "Send tensors to any model, over the Open Inference Protocol.",
+    ),
+    "fill-mask": Row("commands.ask.fill_mask:fill_mask", "Predict the words at [MASK] positions."),
+    "classify-tokens": Row(
+        "commands.ask.reading:classify_tokens",
+        "Find the entities in texts, or in those of a file.",
+    ),
+    "answer": Row(
+        "commands.ask.reading:answer",
+        "Find the part of a context that answers a question.",
+    ),
+    "classify-image": Row("commands.ask.vision:classify_image", "Classify images."),
+    "attention": Row(
+        "commands.ask.attention:attention",
+        "Draw a model's attention weights for a text, as a picture or in the terminal.",
+    ),
+    "healthcheck": Row(
+        "commands.main:healthcheck",
+        "Check the server's health, by gRPC or HTTP: exit code 0 if SERVING, else 1.",
+    ),
+    "import": Row(
+        "commands.train.train:import_checkpoint",
+        "Convert a Hugging Face checkpoint to Attendant's format.",
+    ),
+    "export": Row(
+        "commands.export:export",
+        "Export a checkpoint to ONNX, check the result, and write it to a model repository.",
+    ),
+    "import-adapter": Row(
+        "commands.import_adapter:import_adapter",
+        "Put a LoRA adapter of PEFT's into a model repository, beside its base model.",
+    ),
+    "train": Row(
+        "commands.train.train:train",
+        "Fine-tune a checkpoint to classify texts, tag words, answer questions or score pairs.",
+    ),
+    "pretrain": Row("commands.train.pretrain:pretrain", "Train a language model on plain text."),
+    "demo": Row(
+        "demos.demo:demo",
+        "Train a system of the lectures, export it, serve it and send it requests.",
+    ),
+    "ladder": Row(
+        "demos.ladder:ladder",
+        "Train five kinds of text classifier, and compare their accuracy and cost.",
+    ),
+    "probe": Row(
+        "commands.train.probe:probe",
+        "Train a linear NER probe on each frozen layer and compare their F1.",
+    ),
+    "seq2seq": Row(
+        "commands.train.seq2seq:seq2seq",
+        "Train a network that reads one sequence and writes another.",
+    ),
+    "vision": Row(
+        "commands.train.vision:vision",
+        "Train a Vision Transformer to classify handwritten digits or your own images.",
+    ),
+    "words": Row(
+        "commands.train.words:words",
+        "Train word vectors, and find similar words and analogies.",
+    ),
 }
 # Panels of `attendant --help`, each with the first of its commands in the table.
 HELP_PANELS = {
@@ -60,6 +127,7 @@ HELP_PANELS = {
     "Train": "train",
     "Systems of the lectures": "demo",
 }
+HELP_FLAGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 # A health check parses its own arguments, without typer: it is run every few seconds.
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -92,13 +160,23 @@ class Commands(CommandGroup):
         spans = zip(HELP_PANELS, starts, ends, strict=True)
         return {title: names[start:end] for title, start, end in spans}
 
+    def listed(self, ctx: object, name: str) -> TyperCommand:  # noqa: ARG002
+        return TyperCommand(name, help=COMMANDS[name].help)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        listed: list[Any] = [self.listed(ctx, name) for name in COMMANDS]
+        group = TyperGroup(commands=listed, params=self.params)
+        return group.shell_complete(typer.Context(group, **HELP_FLAGS), incomplete)
+
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        place, text = COMMANDS[cmd_name]
+        module, _, name = place.partition(":")
         command = getattr(import_module(module), name)
         if isinstance(command, typer.Typer):  # has commands of its own
             command.info.cls = CommandGroup
+            command.info.help = text
             group = typer.main.get_group(command)
             group.name = cmd_name
             return group
@@ -107,6 +185,7 @@ class Commands(CommandGroup):
         single.command(
             cmd_name,
             cls=Command,
+            help=text,
             add_help_option=not is_check,
             context_settings=OWN_ARGUMENTS if is_check else None,
         )(command)
@@ -120,7 +199,7 @@ app = typer.Typer(
     help="Serve transformer models over gRPC and HTTP.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_FLAGS,
 )
 
 
@@ -137,12 +216,13 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        console.print(__version__, highlight=False)
+        print(__version__)  # noqa: T201
         raise typer.Exit
 
 
 def healthcheck(context: typer.Context) -> None:
-    """Check the server's health, by gRPC or HTTP: exit code 0 if SERVING, else 1."""
+    from commands.ask.client.health import main as check_health
+
     raise typer.Exit(check_health(context.args))
 
 

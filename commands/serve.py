@@ -17,7 +17,6 @@ PREFIX = "ATTENDANT"
 
 
 def serve(try_models: bool, log_level: str, **values: Any) -> None:
-    """Serve a model repository. On SIGTERM, finish accepted requests, then exit."""
     signal.signal(signal.SIGTERM, _end)  # process 1 of a container has no other way to be ended
     from service.app import App  # heavy: only when serving
     from service.app import serve as serve_until_stopped

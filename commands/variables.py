@@ -7,8 +7,6 @@ too, with a warning.
 import os
 from typing import Any
 
-from commands.errors import errors
-
 OLDER = {
     **{
         f"ATTENDANT_{command}_TOP_K": "ATTENDANT_TOP_K"
@@ -29,6 +27,8 @@ def read_older(command: Any) -> None:
 
 def warn_of_older(context: Any) -> None:
     """Print a line on stderr for each value that is taken from an older name."""
+    from commands.errors import errors  # rich
+
     for parameter in context.command.params:
         newer = getattr(parameter, "older_of", None)
         source = context.get_parameter_source(parameter.name)

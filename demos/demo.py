@@ -72,7 +72,6 @@ def demo(
         typer.Option(envvar="ATTENDANT_MODEL_REPOSITORY", help="Model repository for --keep."),
     ] = REPOSITORY,
 ) -> None:
-    """Train a system of the lectures, export it, serve it and send it requests."""
     console = Console()
     if not name:
         console.print(listing())

@@ -24,7 +24,6 @@ def _ladder(
     gpt: str,
     **values: Any,  # noqa: ANN401
 ) -> None:
-    """Train five kinds of text classifier, and compare their accuracy and cost."""
     with messages("ladder"):
         settings = LadderSettings(**values)
         from demos.comparison import Files, run_all

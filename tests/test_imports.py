@@ -186,8 +186,9 @@ ROOMS = {
     "commands/ask/client": Room("service", "access client health refusal tensor_client"),
     "commands/ask/in_flight": Room("ask/lines ask/client"),
     "commands/ask/remedies": Room("ask/client service/errors"),
+    "commands/ask/served": Room("ask/client ask/remedies"),
     "commands/ask/options": Room(
-        "errors pictures ask/message_json ask/client ask/remedies service"
+        "errors pictures ask/message_json ask/client ask/remedies ask/served service"
     ),
     "commands/ask/shown": Room("ask/lines ask/message_json ask/client ask/options service"),
     "commands/ask/bulk": Room(
@@ -210,9 +211,10 @@ ROOMS = {
     "commands/serve": Room("ask/client ask/options ask/shown errors flags service"),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
-    "commands/help": Room("variables"),
-    "commands/main": Room("ask/client ask/options errors help service/errors"),
-    "commands/__main__": Room("ask/client main"),
+    "commands/help": Room("variables help_panels"),
+    "commands/help_panels": Room(),
+    "commands/main": Room("ask/client errors help service/errors"),
+    "commands/__main__": Room("ask/client main service"),
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
@@ -279,7 +281,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *("calls/texts", "calls/tokens"),
+    *("calls/texts", "calls/tokens", "calls/models"),
     *(
         f"calls/{name}"
         for name in ("answers", "conversation", "features", "images", "reading", "record")
@@ -609,6 +611,35 @@ def test_every_library_has_its_owners(library: str) -> None:
         assert any(user.startswith(owner) for user in users), f"{owner} does not import {library}"
 
 
+# Kinds of models: each says what it takes and does, and `serving/kinds.py` tells them apart.
+KINDS = {
+    *("TextModel", "ImageModel", "GenerativeModel", "AdaptedModel", "SequenceModel"),
+    *("TensorModel", "BatchedModel"),
+}
+
+
+def kinds_told_apart(code: str) -> set[str]:
+    """The kinds of models that a module asks for by `isinstance`."""
+    return {
+        name.id
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+        for name in ast.walk(node.args[1])
+        if isinstance(name, ast.Name) and name.id in KINDS
+    }
+
+
+@pytest.mark.parametrize("path", sources("service"), ids=relative)
+def test_kinds_of_models_are_told_apart_in_serving_alone(path: Path) -> None:
+    if not relative(path).startswith("service/serving/"):
+        assert not kinds_told_apart(path.read_text())
+
+
+def test_a_kind_that_is_told_apart_is_found() -> None:
+    code = "isinstance(model, TextModel | ImageModel) or isinstance(each, (Other, AdaptedModel))"
+    assert kinds_told_apart(code) == {"TextModel", "ImageModel", "AdaptedModel"}
+
+
 def modules_after(code: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after running `code`."""
     script = f"{code}\nimport sys; print(chr(10).join(sys.modules))"
@@ -639,6 +670,38 @@ group = typer.main.get_group(app)
 for name in COMMANDS: assert group.get_command(None, name) is not None, name
 """
     assert not modules_after(code) & {"torch.nn", "onnxruntime"}
+
+
+LARGE = {"grpc", "google.protobuf", "numpy", "msgspec", "asyncio"}
+
+
+@pytest.mark.parametrize(
+    ("program", "unused"),
+    [
+        ("sys.argv[1:] = ['--version']; main()", LARGE | {"typer", "rich", "commands.main"}),
+        ("completed('attendant ')", LARGE | {"rich"}),
+        ("completed('attendant -')", LARGE | {"rich"}),
+    ],
+)
+def test_the_command_starts_without_what_it_does_not_use(program: str, unused: set[str]) -> None:
+    """A shell waits for both, of which each of these libraries would be a third or more."""
+    code = f"""
+import os, sys
+from commands.__main__ import main
+def completed(line):
+    os.environ |= {{"_ATTENDANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "1"}}
+    sys.argv[:] = ["attendant"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+{program}
+"""
+    loaded = modules_after(code)
+    assert not loaded & unused
+    assert not [
+        name for name in loaded if name.startswith("commands.ask.") and "client" not in name
+    ]
 
 
 def test_the_command_line_loads_no_torch_until_a_command_needs_it() -> None:

@@ -70,7 +70,6 @@ def attention(
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Draw a model's attention weights for a text, as a picture or in the terminal."""
     # imports numpy, which only this command needs
     from commands.ask.shown.heat_map import HeatMap, picture, without_special
 

@@ -59,7 +59,6 @@ def _chat(
     server: Server = PATIENT,
     **sampling: Any,
 ) -> None:
-    """Talk with a model that has a chat template."""
     params = params_of({"fit_max_tokens": True, **sampling})
     is_terminal = sys.stdin.isatty()
     with Client(*server) as client:

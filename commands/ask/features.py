@@ -76,7 +76,6 @@ def features(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Show the hidden states of texts, by layer, per token or pooled."""
     with Client(*server) as client:
 
         def ask(part: Sequence[str]) -> features_pb2.ExtractFeaturesResponse:
@@ -137,7 +136,6 @@ def similarity(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Show how similar texts are, each compared with every other."""
     with Client(*server) as client:
         embedded = list(
             _gathered(

@@ -96,7 +96,6 @@ def fill_mask(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Predict the words at [MASK] positions."""
     has_comparison = bool(against) or is_compared
     if plot is not None and not has_comparison:
         raise SettingError(

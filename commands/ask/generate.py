@@ -162,7 +162,6 @@ def _generate(
     server: Server = PATIENT,
     **sampling: Any,
 ) -> None:
-    """Continue a prompt."""
     params = params_of(sampling)
     request = pb.GenerateRequest(
         model=model,

@@ -32,7 +32,6 @@ def infer(
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Send tensors to any model, over the Open Inference Protocol."""
     import numpy as np  # imported late: few commands need it
 
     from commands.ask.client.tensor_client import InferenceClient, nested

@@ -21,7 +21,7 @@ from commands.ask.client.access import (
     read_access,
 )
 from commands.ask.client.refusal import CallError
-from commands.ask.message_json import json_fields
+from commands.ask.served import names_of_models
 from commands.errors import FAILURE, errors, print_error
 from commands.pictures import MissingFontWarning, png_of
 from service.errors import SettingError
@@ -74,7 +74,9 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", envvar="ATTENDANT_JSON", help="Print JSON instead of a table."),
 ]
-Model = Annotated[str, typer.Argument(help="Name of a served model.")]
+Model = Annotated[
+    str, typer.Argument(help="Name of a served model.", autocompletion=names_of_models)
+]
 Texts = Annotated[
     list[str],
     typer.Argument(
@@ -253,6 +255,8 @@ def write_plot(path: Path, content: bytes) -> None:
 
 def show(message: Any, draw: Callable[[Any], Any], as_json: bool) -> None:
     """Print a message as JSON, or as the table that `draw` returns."""
+    from commands.ask.message_json import json_fields  # protobuf
+
     if as_json:
         print(json.dumps(json_fields(message), ensure_ascii=False))  # noqa: T201
     else:

@@ -48,7 +48,6 @@ def classify_tokens(
     files: Files = NO_FILES,
     server: Server = SERVER,
 ) -> None:
-    """Find the entities in texts, or in those of a file."""
 
     def request(part: Sequence[str] = ()) -> pb.ClassifyTokensRequest:
         return pb.ClassifyTokensRequest(model=model, version=version, texts=part, truncate=truncate)
@@ -115,7 +114,6 @@ def answer(
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Find the part of a context that answers a question."""
     request = pb.AnswerRequest(
         model=model,
         version=version,

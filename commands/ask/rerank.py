@@ -91,7 +91,6 @@ def rerank(
     files: Files = NO_FILES,
     server: Server = SERVER,
 ) -> None:
-    """Order documents by how relevant they are to a query, or score those of a file."""
 
     def request(part: Sequence[str] = ()) -> pb.RerankRequest:
         return pb.RerankRequest(

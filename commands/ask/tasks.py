@@ -41,7 +41,6 @@ def models(
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """List the models that a server serves."""
     with Client(*server) as client:
         show(client.models(), ModelTable, as_json)
 
@@ -67,7 +66,6 @@ def classify(
     files: Files = NO_FILES,
     server: Server = SERVER,
 ) -> None:
-    """Classify texts, or those of a file."""
 
     def request(part: Sequence[str] = ()) -> pb.ClassifyRequest:
         return pb.ClassifyRequest(
@@ -141,7 +139,6 @@ def embed(
     files: Files = NO_FILES,
     server: Server = SERVER,
 ) -> None:
-    """Embed texts as vectors, and show how similar they are; or embed those of a file."""
     has_pieces = kind == "sparse"
     name, is_float = (kind or "").replace("-", "_").upper(), encoding == "float"
 
@@ -199,7 +196,6 @@ def score(
     as_ndjson: AsNdjson = False,
     server: Server = SERVER,
 ) -> None:
-    """Score how well each text matches a query."""
     with Client(*server) as client:
         answer_texts(
             texts,

@@ -41,7 +41,6 @@ def classify_image(
     as_json: AsJson = False,
     server: Server = SERVER,
 ) -> None:
-    """Classify images."""
     request = pb.ClassifyImageRequest(
         model=model,
         version=version,

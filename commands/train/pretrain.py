@@ -81,6 +81,6 @@ def pretrain_command(kind: PretrainKind) -> Callable[..., None]:
     return command_of(run, [*FILES, *flags])
 
 
-pretrain = typer.Typer(help="Train a language model on plain text.")
+pretrain = typer.Typer()
 for _kind in PRETRAIN_KINDS:
     pretrain.command(_kind.name, cls=Command)(pretrain_command(_kind))

@@ -11,7 +11,6 @@ PREFIX = "ATTENDANT_PROBE"
 
 
 def _probe(*, checkpoint: str, train: Path, test: Path, **values: Any) -> None:
-    """Train a linear NER probe on each frozen layer and compare their F1."""
     with messages("probe"):
         settings = ProbeSettings(**values)
         from commands.train.probe_runs import probe_checkpoint

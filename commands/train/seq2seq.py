@@ -16,7 +16,6 @@ ENVIRONMENT = "ATTENDANT_SEQ2SEQ"
 
 
 def _seq2seq(*, pairs: str, output: Path, resume: bool, **values: Any) -> None:
-    """Train a network that reads one sequence and writes another."""
     with messages("seq2seq"):
         settings = Seq2SeqSettings(**values)
         from commands.train.seq2seq_runs import train_seq2seq

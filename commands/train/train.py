@@ -32,7 +32,6 @@ def _train(
     resume: bool,
     **values: Any,
 ) -> None:
-    """Fine-tune a checkpoint to classify texts, tag words, answer questions or score pairs."""
     with messages("train"):
         fraction, validation_file = parse_validation(validation)
         settings = TrainingSettings(validation_fraction=fraction, **values)
@@ -100,7 +99,6 @@ train = command_of(
 
 
 def _import(*, source: str, output: Path, **values: Any) -> None:
-    """Convert a Hugging Face checkpoint to Attendant's format."""
     with messages("import"):
         settings = ImportSettings(**values)
         from commands.train.train_runs import import_model

@@ -12,7 +12,6 @@ PREFIX = "ATTENDANT_VISION"
 
 
 def _vision(*, output: Path, data: Path | None, resume: bool, **values: Any) -> None:
-    """Train a Vision Transformer to classify handwritten digits or your own images."""
     with messages("vision"):
         settings = VisionSettings(**values)
         from commands.train.vision_runs import train_on_images

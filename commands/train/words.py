@@ -13,9 +13,7 @@ from commands.help import Command
 from commands.train.messages import messages
 from models.recipes.word_settings import WordSettings
 
-words = typer.Typer(
-    help="Train word vectors, and find similar words and analogies.", no_args_is_help=True
-)
+words = typer.Typer(no_args_is_help=True)
 Vectors = Annotated[str, typer.Argument(help="Folder of word vectors.")]
 Count = Annotated[
     int,

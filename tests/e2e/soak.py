@@ -49,8 +49,11 @@ class Memory:
 
 
 def generations(count: int, concurrency: int = 32) -> Memory:
-    """Short generations; every tenth client leaves after its first chunk."""
-    with serving(REPOSITORY) as server:
+    """Short generations; every tenth client leaves after its first chunk.
+
+    Prefixes are not stored: their store would fill up to its own bound, 52 KB a generation.
+    """
+    with serving(REPOSITORY, ["--prefix-cache-bytes", "0"]) as server:
         memory = Memory(server.process_id)
         asyncio.run(_generate_all(server, memory, GENERATOR, count, concurrency))
     return memory

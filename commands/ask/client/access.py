@@ -1,6 +1,7 @@
 """A client's TLS and token, the channels opened with them, and texts for calls that fail.
 
-Imports only gRPC, because the health check, which must start quickly, uses it too.
+Imports only gRPC, and this where a channel is opened: the health check and the flags of every
+command, which must start quickly, use it too.
 """
 
 import os
@@ -8,10 +9,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import grpc
+from typing import TYPE_CHECKING
 
 from service.errors import SettingError
+
+if TYPE_CHECKING:
+    import grpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,10 @@ SPEAKS_HTTP = "connect an http1.x server"
 
 def open_channel(
     address: str, access: Access, options: Sequence[tuple[str, int | str]] = ()
-) -> grpc.Channel:
+) -> "grpc.Channel":
     """A channel with TLS where `access` has a certificate to trust. Raises `SettingError`."""
+    import grpc
+
     if not _is_address(address):
         raise SettingError(f"--address is '{address}', expected HOST:PORT or http://HOST:PORT")
     if access.tls_ca is None:
@@ -101,8 +106,10 @@ def _own_certificate() -> bytes | None:
     return read("tls-cert", Path(path)) if path else None
 
 
-def explained(error: grpc.RpcError, address: str, timeout_s: float) -> str:
+def explained(error: "grpc.RpcError", address: str, timeout_s: float) -> str:
     """Why a call failed, and what can be done where that is up to the caller; in one line."""
+    import grpc
+
     text = " ".join((error.details() or "").split())
     if error.code() is grpc.StatusCode.UNAVAILABLE and text.startswith(NOT_CONNECTED):
         reason = text.rpartition("last error: ")[2]
