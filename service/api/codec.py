@@ -9,15 +9,16 @@ NumPy's is a message's bytes but for the beginning. See
 https://protobuf.dev/programming-guides/encoding/#packed
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from msgspec import to_builtins
 
 from service.api.wire import bytes_prefix
 
@@ -112,10 +113,12 @@ def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
 def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
     """Maker of a function from records to messages, given their class or a field's `add`."""
     fields, hints = _fields_of(message, record), get_type_hints(record)
+    if _is_plain(message, record):
+        return lambda make: lambda answer: make(**to_builtins(answer, builtin_types=(bytes,)))
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
         for name, field in fields.items()
-        if field.message_type is not None
+        if _has_record(field)
     }
     lists = [(name, of) for name, of in inner.items() if fields[name].is_repeated]
     alone = [
@@ -131,33 +134,47 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     ]
     apart = {name for name, _ in arrays} | inner.keys()
     plain = [name for name in record.__struct_fields__ if name not in apart]
-    optional = {name for name in plain if _is_optional(fields[name])}
 
     def of(make: Callable[..., Any]) -> Convert:
         def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
-            values: dict[str, Any] = {}
-            for name in plain:
-                if (value := getattr(answer, name)) or (value is not None and name in optional):
-                    values[name] = value
+            values = {name: getattr(answer, name) for name in plain}
             for name, choices in numbers:
-                if name in values:
-                    values[name] = choices[values[name]]
+                values[name] = choices[values[name]]
             for name, written_of in alone:
                 if (value := getattr(answer, name)) is not None:
                     values[name] = written_of(value)
             written = make(**values)
             for name, number in arrays:
                 if len(row := getattr(answer, name)):
-                    written.MergeFromString(packed(number, np.asarray(row)))
+                    written.MergeFromString(packed(number, row))
             for name, writer_to in lists:
-                write_row = writer_to(getattr(written, name).add)
-                for row in getattr(answer, name):
-                    write_row(row)
+                if rows := getattr(answer, name):
+                    write_row = writer_to(getattr(written, name).add)
+                    for row in rows:
+                        write_row(row)
             return written
 
         return write
 
     return of
+
+
+def _is_plain(message: Descriptor, record: Record) -> bool:
+    """Whether the values are as a message's constructor takes them, in records inside too."""
+    hints = get_type_hints(record)
+    return not any(
+        field.enum_type is not None
+        or _is_row(field)
+        or get_origin(hints[field.name]) is Collection  # made as it is read
+        or (_has_record(field) and not _is_plain(field.message_type, _record_in(hints[field.name])))
+        for field in message.fields
+    )
+
+
+def _has_record(field: FieldDescriptor) -> bool:
+    """Whether a field is of messages; a map's entries are messages only to protobuf."""
+    kind = field.message_type
+    return kind is not None and not kind.GetOptions().map_entry
 
 
 def _is_row(field: FieldDescriptor) -> bool:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from commands.help_panels import OPTIONS, panel_of
 from commands.main import COMMANDS, HELP_PANELS, app
 from commands.variables import OLDER
-from deploy.generate import commands as documented
+from deploy.generate import reference
 from service.settings import Settings
 
 OWN_PARSER = {"healthcheck"}
@@ -58,9 +58,11 @@ def test_each_command_stands_in_one_panel_of_the_help() -> None:
     assert shown_names == list(COMMANDS)
 
 
-def test_the_page_of_commands_has_their_helps() -> None:
-    text = documented.PATH.read_text(encoding="utf-8")
-    assert text == documented.page(text), "stale: run `python -m deploy.generate.commands`"
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_the_pages_of_commands_and_settings_have_the_helps_of_the_code(name: str) -> None:
+    text = (reference.FOLDER / name).read_text(encoding="utf-8")
+    made = reference.page(text, reference.PAGES[name]())
+    assert text == made, "stale: run `python -m deploy.generate.reference`"
 
 
 @pytest.mark.parametrize("name", WITH_OPTIONS)
