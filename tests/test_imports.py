@@ -281,7 +281,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *("calls/texts", "calls/tokens"),
+    *("calls/texts", "calls/tokens", "calls/models"),
     *(
         f"calls/{name}"
         for name in ("answers", "conversation", "features", "images", "reading", "record")
@@ -609,6 +609,35 @@ def test_every_library_has_its_owners(library: str) -> None:
     assert not outside, f"import {library}"
     for owner in OWNERS[library]:
         assert any(user.startswith(owner) for user in users), f"{owner} does not import {library}"
+
+
+# Kinds of models: each says what it takes and does, and `serving/kinds.py` tells them apart.
+KINDS = {
+    *("TextModel", "ImageModel", "GenerativeModel", "AdaptedModel", "SequenceModel"),
+    *("TensorModel", "BatchedModel"),
+}
+
+
+def kinds_told_apart(code: str) -> set[str]:
+    """The kinds of models that a module asks for by `isinstance`."""
+    return {
+        name.id
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+        for name in ast.walk(node.args[1])
+        if isinstance(name, ast.Name) and name.id in KINDS
+    }
+
+
+@pytest.mark.parametrize("path", sources("service"), ids=relative)
+def test_kinds_of_models_are_told_apart_in_serving_alone(path: Path) -> None:
+    if not relative(path).startswith("service/serving/"):
+        assert not kinds_told_apart(path.read_text())
+
+
+def test_a_kind_that_is_told_apart_is_found() -> None:
+    code = "isinstance(model, TextModel | ImageModel) or isinstance(each, (Other, AdaptedModel))"
+    assert kinds_told_apart(code) == {"TextModel", "ImageModel", "AdaptedModel"}
 
 
 def modules_after(code: str) -> set[str]:

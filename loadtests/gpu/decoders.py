@@ -27,6 +27,7 @@ from loadtests.gpu.timing import (
     TINY_ROUNDS,
     MachineLimits,
     Way,
+    failing_alone,
     interleaved,
     ratios,
     write_rows,
@@ -115,11 +116,11 @@ def measure(
     layouts = [layout or "slots" for _, layout in timed_graphs(model.name, context.device)]
     settings = engine_settings(context, model.name)
     with ExitStack() as stack, context.parts.timed("open and run"):
-        ours = {
-            way: stack.enter_context(engine(model, **settings, **own))
-            for way, own in OURS.items()
-            if own["cache_layout"] in layouts
-        }
+        ours: dict[str, Engine] = {}
+        for way, own in OURS.items():
+            if own["cache_layout"] in layouts:
+                with failing_alone(context, f"{model.name}, {way}, is opened"):
+                    ours[way] = stack.enter_context(engine(model, **settings, **own))
         peer = stack.enter_context(_peer(context, model.name, is_compiled=is_compiled))
         for index, num_rows in enumerate(sizing.num_rows):
             left_s = ends_s - time.monotonic()
@@ -159,10 +160,20 @@ def _measure_rows(
     num_rows, ends_s = len(prompts), time.monotonic() + time_s
     ways: dict[str, Way] = {way: partial(own.run, prompts, num_rows) for way, own in ours.items()}
     ways |= {way: partial(generate, prompts) for way, generate in peer.items()}
-    for way, run in ways.items():
-        run()  # touches the memory
-        if way in peer:
-            run()  # CUDA graphs are recorded in the second
+    for way, run in list(ways.items()):
+        try:
+            run()  # touches the memory
+            if way in peer:
+                run()  # CUDA graphs are recorded in the second
+        except Exception as error:  # of any library: the other ways are timed all the same
+            del ways[way]
+            said = f"{model.name}, {num_rows} in flight, {way}: {str(error)[:300]}"
+            if way in ours:
+                context.check(f"{model.name}, {way}, runs {num_rows} rows", False, said)
+            else:
+                context.leave_out(said)
+    if not any(way in ours for way in ways):
+        return
     for own in ours.values():
         own.steps.clear()
     max_rounds = TINY_ROUNDS if context.is_tiny else MAX_ROUNDS

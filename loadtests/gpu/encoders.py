@@ -24,6 +24,7 @@ from loadtests.gpu.timing import (
     MAX_ROUNDS,
     TINY_ROUNDS,
     MachineLimits,
+    failing_alone,
     interleaved,
     ratios,
     write_rows,
@@ -100,11 +101,12 @@ def measure(
     """Rows of one encoder under all loads."""
     options, timed = session_options(context.device), timed_graphs(model.name, context.device)
     with context.parts.timed("open"):
-        sessions = {
-            f"ours, {each.precision}, {each.layout or 'packed'}": OnnxSession(each.path, options)
-            for each in model.graphs()
-            if (each.precision, each.layout) in timed
-        }
+        sessions: dict[str, OnnxSession] = {}
+        for each in model.graphs():
+            if (each.precision, each.layout) in timed:
+                way = f"ours, {each.precision}, {each.layout or 'packed'}"
+                with failing_alone(context, f"{model.name}, {way}, is opened"):
+                    sessions[way] = OnnxSession(each.path, options)
         peer = Peer(network_of(model.name).to(context.device, DTYPES[PEER_PRECISION]))
     race = _Race(context, model, limits, sessions, peer, is_compiled)
     ends_s, some = time.monotonic() + time_s, loads(is_tiny=context.is_tiny)

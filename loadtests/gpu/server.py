@@ -38,7 +38,7 @@ USAGE = "attendant_kv_cache_usage_perc"
 ROUNDS, LEAST_ROUNDS = 15, 6  # of loading; fewer say nothing
 # For each round of loading and unloading. A process's memory on the CPU goes up and down by 33 MiB,
 # with pools of the allocator, so that there only what is much larger is seen in so few rounds.
-GROWTH_LIMIT_MIB = {"cuda": 1.0, "cpu": 24.0}
+GROWTH_LIMIT_MIB = {"cuda": 0.5, "cpu": 12.0}
 
 
 @dataclass(frozen=True, slots=True)

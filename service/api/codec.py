@@ -118,7 +118,7 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
         for name, field in fields.items()
-        if field.message_type is not None
+        if _has_record(field)
     }
     lists = [(name, of) for name, of in inner.items() if fields[name].is_repeated]
     alone = [
@@ -166,12 +166,15 @@ def _is_plain(message: Descriptor, record: Record) -> bool:
         field.enum_type is not None
         or _is_row(field)
         or get_origin(hints[field.name]) is Collection  # made as it is read
-        or (
-            field.message_type is not None
-            and not _is_plain(field.message_type, _record_in(hints[field.name]))
-        )
+        or (_has_record(field) and not _is_plain(field.message_type, _record_in(hints[field.name])))
         for field in message.fields
     )
+
+
+def _has_record(field: FieldDescriptor) -> bool:
+    """Whether a field is of messages; a map's entries are messages only to protobuf."""
+    kind = field.message_type
+    return kind is not None and not kind.GetOptions().map_entry
 
 
 def _is_row(field: FieldDescriptor) -> bool:

@@ -14,10 +14,9 @@ from attendant.v1 import generation_pb2 as pb
 from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.long_work import LONG_BYTES
-from service.api.typed import wrong_task
 from service.calls.conversation import Conversation
 from service.contract.prompt_reading import PromptReading
-from service.errors import NoChatTemplate, WrongTask, invalid_field
+from service.errors import NoChatTemplate, invalid_field
 from service.generation.choosing.params import SamplingParams, with_defaults
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
@@ -25,11 +24,8 @@ from service.grammars.form import take_grammar
 from service.records import FinishReason
 from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel, Prompt
-from service.serving.image_model import ImageModel
+from service.serving.kinds import generator, writer
 from service.serving.model import Caller
-from service.serving.sequence_model import SequenceModel
-from service.serving.tasks.text_generation import TEXT_GENERATION
-from service.serving.text_model import TextModel
 from service.text.tokenizer import PromptTokenizer
 
 _REASONS = {
@@ -99,8 +95,8 @@ class GenerationCalls:
         self, request: pb.GenerateRequest, caller: Caller
     ) -> tuple[pb.GeneratedText, dict[str, Any]] | None:
         """The whole answer of a network that writes it in one run; None for other models."""
-        model = self._repository.find(request.model, request.version)
-        if not isinstance(model, SequenceModel):
+        model = writer(self._repository.find(request.model, request.version))
+        if model is None:
             return None
         with model.users:
             prompt, params = await self._read(request)
@@ -135,12 +131,8 @@ class GenerationCalls:
         self, request: pb.GenerateRequest, caller: Caller
     ) -> AsyncIterator[tuple[GenerativeModel, Generation]]:
         """The model that a request names, and what it generates inside the block."""
-        model = self._repository.find(request.model, request.version)
+        model = generator(self._repository.find(request.model, request.version))
         with model.users:
-            if isinstance(model, TextModel | ImageModel):
-                raise wrong_task(model, TEXT_GENERATION)
-            if not isinstance(model, GenerativeModel):
-                raise WrongTask(f"model '{model.name}' takes tensors, not prompts")
             prompt, params = await self._read(request, model.sampling_defaults)
             reading = _reading(request)
             self._admission.admit()

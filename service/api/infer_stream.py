@@ -29,7 +29,6 @@ from service.api.long_message import LongInferResponse
 from service.api.regions import Transfer, shared_bytes
 from service.errors import AttendantError, Unavailable
 from service.repository.repository import ModelRepository
-from service.serving.generative_model import GenerativeModel
 from service.serving.model import Caller, InferRequest, ServedModel
 
 FINAL = "triton_final_response"
@@ -163,7 +162,7 @@ class InferStream:
             model = self._repository.find(request.model_name, request.model_version)
         except AttendantError:
             return False
-        return isinstance(model, GenerativeModel)
+        return model.is_decoupled
 
     async def _answer(
         self,
@@ -214,11 +213,7 @@ async def _compute(
     infer_request: InferRequest,
     transfer: Transfer,
 ) -> AsyncGenerator[Response, None]:
-    if not isinstance(model, GenerativeModel):
-        reply = await model.infer(infer_request)
-        yield _data(model, request, reply.outputs, transfer, is_final=True)
-        return
-    has_empty_final = is_set(request, EMPTY_FINAL)
+    has_empty_final = model.is_decoupled and is_set(request, EMPTY_FINAL)
     async with aclosing(model.infer_stream(infer_request)) as replies:
         async for reply in replies:
             is_final = reply.is_last and not has_empty_final

@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
 from service.calls.answers import Answered, Timings, Token
-from service.calls.conversation import Conversation
 from service.calls.record import Call, counted, instead
 from service.calls.tokens import (
     Detokenize,
@@ -21,13 +20,13 @@ from service.calls.tokens import (
     TokenizedText,
 )
 from service.contract.queue_policies import BACKGROUND
-from service.errors import NoChatTemplate, WrongTask, invalid_field
+from service.errors import invalid_field
 from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
-from service.serving.image_model import ImageModel
-from service.serving.model import Caller, ServedModel
+from service.serving.kinds import doing, reader
+from service.serving.model import Caller
 from service.serving.occupancy import Occupancy
-from service.serving.tasks.task import Ask, Method, Reading, Task, TextTask
+from service.serving.tasks.task import Ask, Method, Reading, Task
 from service.serving.text_model import TextModel
 from service.text.tokenizer import TokenPieces
 
@@ -106,7 +105,7 @@ class TypedCalls:
                     "conversation", "stands in place of texts, expected one of them"
                 )
             self._admission.admit()
-            prompt = await _prompt_ids(model, call.conversation)
+            prompt = (await model.prompt_of(call.conversation)).tolist()
             return await model.tokenizing.run(
                 lambda: answer([model.tokenizer.pieces_of(prompt)]), len(prompt)
             )
@@ -135,15 +134,10 @@ class TypedCalls:
 
     def _find(self, task: Task, call: Call) -> TypedModel:
         """The model that a request names, which does the task."""
-        model = self._repository.find(call.model, call.version)
-        if isinstance(model, (TextModel, ImageModel)) and model.manifest.task == task.name:
-            return model
-        if isinstance(task, TextTask):
-            raise wrong_task(model if isinstance(model, ImageModel) else _reader(model), task)
-        raise WrongTask(f"model '{model.name}' cannot {task.verb}")
+        return doing(self._repository.find(call.model, call.version), task)
 
     def _find_reader(self, call: Call) -> TextModel | GenerativeModel:
-        return _reader(self._repository.find(call.model, call.version))
+        return reader(self._repository.find(call.model, call.version))
 
     def _check_counts(self, call: Call) -> None:
         """Raise `InvalidArgument` for more texts than the server takes, or none."""
@@ -167,34 +161,10 @@ class TypedCalls:
             raise invalid_field(name, text)
 
 
-def _reader(model: ServedModel) -> TextModel | GenerativeModel:
-    if not isinstance(model, TextModel | GenerativeModel):
-        taken = "images" if isinstance(model, ImageModel) else "tensors"
-        raise WrongTask(f"model '{model.name}' takes {taken}, not texts")
-    return model
-
-
-async def _prompt_ids(model: TextModel | GenerativeModel, conversation: Conversation) -> list[int]:
-    """The tokens of the prompt that a model's chat template makes. Raises `InvalidArgument`."""
-    if not isinstance(model, GenerativeModel):
-        raise NoChatTemplate(
-            f"model '{model.name}' takes no conversation, but a text", "conversation"
-        )
-    ids: list[int] = (await model.prompt_of(conversation)).tolist()
-    return ids
-
-
-def wrong_task(model: TextModel | GenerativeModel | ImageModel, task: Task) -> WrongTask:
-    """The error of a model with a manifest whose task is not the requested one."""
-    return WrongTask(f"model '{model.name}' does {model.manifest.task}, it cannot {task.verb}")
-
-
 def _answer(method: Method, model: TypedModel, reply: Any, ask: Ask) -> Answered:
     """The record of an answer."""
     timings = Timings(reply.timings.queue_s, reply.timings.compute_s, reply.timings.total_s)
-    fields: dict[str, Any] = {"model": model.name, "version": str(model.version)}
-    if isinstance(model, TextModel):
-        fields["num_tokens"] = reply.num_tokens
+    fields = {"model": model.name, "version": str(model.version), **reply.totals}
     return method.answer(timings=timings, **{**fields, **ask.answer(reply)})
 
 

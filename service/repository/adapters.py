@@ -12,8 +12,7 @@ from service.contract.adapter import ADAPTER_FILENAME, MAX_ADAPTER_BYTES, Adapte
 from service.contract.files import Snapshot, read_bytes
 from service.errors import LoadError
 from service.repository.known_model import KnownModel
-from service.serving.adapted_model import AdaptedModel
-from service.serving.generative_model import GenerativeModel
+from service.serving.adapted_model import AdaptedModel, adapted, base_for_adapters
 from service.serving.model import Host
 
 
@@ -61,8 +60,8 @@ def start_adapter(
     known = models.get(name)
     if known is None or not known.versions:
         raise LoadError(f"its base model '{name}' is not served: load it before the adapter")
-    base = known.versions[max(known.versions)]
-    if not isinstance(base, GenerativeModel) or isinstance(base, AdaptedModel):
+    base = base_for_adapters(known.versions[max(known.versions)])
+    if base is None:
         raise LoadError(f"its base model '{name}' is no decoder that takes adapters")
     limit = host.settings.max_adapters
     others = [each for each in adapters_of(name, models.values()) if each.name != loaded.name]
@@ -76,10 +75,6 @@ def start_adapter(
 
 def adapters_of(name: str, models: Collection[KnownModel]) -> list[AdaptedModel]:
     """The served versions of adapters of a model."""
-    return [
-        version
-        for model in models
-        if model.parent == name
-        for version in model.versions.values()
-        if isinstance(version, AdaptedModel)
-    ]
+    return adapted(
+        version for model in models if model.parent == name for version in model.versions.values()
+    )

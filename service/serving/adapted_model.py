@@ -4,6 +4,7 @@ It has its own requests, metrics and configuration; tokenizer, chat templates, g
 engine are the base's. All methods run on the event loop, but `close`.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from weakref import WeakSet
 
@@ -16,7 +17,7 @@ from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest, Sequence
 from service.generation.stream import Generation
 from service.serving.generative_model import GenerativeModel, TextEngine
-from service.serving.model import Host
+from service.serving.model import Host, ServedModel
 from service.serving.occupancy import Occupancy
 
 BASE_PARAMETER = "base_model"  # in the configuration that clients see
@@ -135,6 +136,18 @@ class _UsersOfBoth(Occupancy):
     def leave(self) -> None:
         super().leave()
         self._of_base.leave()
+
+
+def base_for_adapters(model: ServedModel) -> GenerativeModel | None:
+    """The model as one that adapters are put on; None for an adapter and for other kinds."""
+    if isinstance(model, GenerativeModel) and not isinstance(model, AdaptedModel):
+        return model
+    return None
+
+
+def adapted(models: Iterable[ServedModel]) -> list[AdaptedModel]:
+    """Those of the models that are adapters."""
+    return [model for model in models if isinstance(model, AdaptedModel)]
 
 
 def _interface_of(

@@ -12,6 +12,7 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 
 from service.calls.conversation import Conversation
+from service.calls.models import ModelFacts
 from service.contract.adapter import Adapter
 from service.contract.interface import ModelInterface
 from service.contract.prompt_reading import PromptReading
@@ -25,6 +26,7 @@ from service.grammars.checks import CheckedCompiler
 from service.grammars.compiler import GrammarCompiler, GrammarMatcher, GrammarVocabulary
 from service.records import EndedRequest, Timings, current_call
 from service.serving.chat import Chat
+from service.serving.facts import facts_with
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
@@ -62,6 +64,8 @@ class TextEngine(Engine, Protocol):
 class GenerativeModel(ServedModel):
     """A decoder with its engine."""
 
+    is_decoupled = True
+
     adapter: Adapter | None = None  # what its requests have
 
     def __init__(
@@ -78,6 +82,7 @@ class GenerativeModel(ServedModel):
         assert interface.manifest is not None, "a generative model has one"
         super().__init__(host, interface, engine)
         self.manifest = interface.manifest
+        self.task_name = self.manifest.task
         self.tokenizer = tokenizer
         self.engine = engine
         self.chat = chat
@@ -200,6 +205,15 @@ class GenerativeModel(ServedModel):
             async for chunk in generation:
                 texts[chunk.sequence.sample_index] += chunk.text
         return InferReply(_text_output(texts), _timings(generation))
+
+    def facts(self) -> ModelFacts:
+        return facts_with(self.manifest, self.interface).also(
+            vocabulary_size=self.tokenizer.num_tokens,
+            has_chat_template=self.chat is not None,
+            sampling_defaults=self.own_sampling,
+            grammar_kinds=self.grammars.kinds,
+            tool_call_form=self.chat.templates.tool_form if self.chat is not None else "",
+        )
 
     def close(self, timeout_s: float) -> None:
         if self.chat is not None:

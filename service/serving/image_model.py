@@ -14,12 +14,14 @@ import numpy as np
 from service.batching.engine import BatchEngine
 from service.batching.queue import Size
 from service.batching.request import Item
+from service.calls.models import ModelFacts
 from service.contract.interface import ModelInterface
 from service.errors import DeadlineExceeded
 from service.records import Timings
 from service.runtime.images import ImageLimits, check_sizes, decode_images
+from service.serving.facts import facts_with
 from service.serving.model import Caller, Host
-from service.serving.tasks.task import Reading
+from service.serving.tasks.task import Fields, Reading
 from service.serving.tensor_model import TensorModel
 from service.serving.workers import Tokenizing
 
@@ -36,9 +38,16 @@ class ImageReply:
     sizes: list[tuple[int, int]]
     timings: Timings
 
+    @property
+    def totals(self) -> Fields:
+        """The fields of an answer that are of all images together: none."""
+        return {}
+
 
 class ImageModel(TensorModel):
     """A tensor model that takes image files too."""
+
+    takes = "images"
 
     def __init__(self, host: Host, interface: ModelInterface, engine: BatchEngine) -> None:
         manifest, settings = interface.manifest, host.settings
@@ -46,9 +55,13 @@ class ImageModel(TensorModel):
         assert manifest.image is not None, "the manifest has checked it"
         super().__init__(host, interface, engine)
         self.manifest = manifest
+        self.task_name = manifest.task
         self._image = manifest.image
         self._limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels)
         self._worker = Tokenizing(host.executor)
+
+    def facts(self) -> ModelFacts:
+        return facts_with(self.manifest, self.interface)
 
     @property
     def decoded_bytes(self) -> int:

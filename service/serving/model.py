@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -13,12 +13,14 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from service.batching.request import Request
+from service.calls.models import ModelFacts
 from service.contract.interface import ModelInterface
 from service.contract.tensors import Arrays
 from service.errors import AttendantError, DeviceFailed
 from service.observe.observers import Observers
 from service.observe.statistics import Statistics
 from service.records import EndedRequest, Timings
+from service.serving.facts import facts_of
 from service.serving.occupancy import Occupancy
 from service.serving.response_cache import LoadCache, ResponseCache
 from service.serving.tasks.task import Parameters
@@ -112,6 +114,10 @@ class Engine(Protocol):
 class ServedModel:
     """One version of one model, ready to answer. Subclasses implement `infer`."""
 
+    takes = "tensors"  # in place of which it takes no texts
+    task_name = ""  # of its manifest, where the typed API asks for it by a task
+    is_decoupled = False  # whether one request may have several replies
+
     def __init__(self, host: Host, interface: ModelInterface, engine: Engine) -> None:
         self.interface = interface
         self.name = interface.name
@@ -127,6 +133,14 @@ class ServedModel:
     async def infer(self, request: InferRequest) -> InferReply:
         """Answer one call, or raise an `AttendantError`."""
         raise NotImplementedError
+
+    async def infer_stream(self, request: InferRequest) -> AsyncGenerator[InferReply, None]:
+        """The replies of one call: one, unless the model is decoupled."""
+        yield await self.infer(request)
+
+    def facts(self) -> ModelFacts:
+        """What is known of the model, for lists of models."""
+        return facts_of(self.interface)
 
     @property
     def running_since_s(self) -> float | None:

@@ -12,17 +12,20 @@ import numpy as np
 
 from service.batching.engine import BatchEngine
 from service.batching.request import Item
+from service.calls.models import ModelFacts
 from service.contract.interface import ModelInterface
 from service.contract.tensors import Arrays
 from service.errors import InvalidArgument, invalid_field
 from service.generation.choosing.params import SamplingParams
 from service.records import Timings
+from service.serving.facts import facts_with
 from service.serving.model import Caller, Host, InferReply, InferRequest
 from service.serving.tensor_model import TensorModel
 from service.text.tokenizer import TextTokenizer, check_num_tokens
 
 SOURCE, TARGET = "source", "target"
 MAX_NAMED_SYMBOLS = 16  # in one error
+MAX_LISTED_SYMBOLS = 256  # in a list of models
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class SequenceModel(TensorModel):
         ids = range(tokenizer.num_tokens)
         self._symbol_ids = [i for i in ids if i not in tokenizer.meaningless_ids]
         self.symbols = [tokenizer.spelling(token_id) for token_id in self._symbol_ids]
+
+    def facts(self) -> ModelFacts:
+        symbols = self.symbols[:MAX_LISTED_SYMBOLS]
+        return facts_with(self.manifest, self.interface).also(symbols=symbols)
 
     async def write(
         self,

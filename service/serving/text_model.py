@@ -13,10 +13,16 @@ from service.batching.engine import BatchEngine
 from service.batching.limits import BatchLimits
 from service.batching.queue import Size
 from service.batching.request import Item, Request
+from service.calls.conversation import Conversation
+from service.calls.models import ModelFacts
 from service.contract.interface import ModelInterface
 from service.contract.manifest import Manifest
+from service.errors import NoChatTemplate
 from service.records import EndedRequest, Timings
+from service.serving.facts import facts_with
 from service.serving.model import Caller, Host, InferReply, InferRequest
+from service.serving.tasks.embedding_kinds import kinds_of
+from service.serving.tasks.fill_mask import FILL_MASK
 from service.serving.tasks.table import text_task
 from service.serving.tasks.task import GraphOutput, OutputRows, Reading, TextReply
 from service.serving.tensor_model import BatchedModel
@@ -42,11 +48,31 @@ class TextModel(BatchedModel):
         super().__init__(host, interface, engine)
         self.manifest = interface.manifest
         self.task = text_task(interface.manifest)
+        self.task_name = self.task.name
         self._outputs = self.task.outputs_of(interface.manifest)
         self.tokenizer = tokenizer
         self._executor = host.executor
         self.tokenizing = Tokenizing(host.executor, has_known_time=tokenizer.has_known_time)
         self._tokens_per_character = 0.0  # of texts so far; 0: the first one is admitted unseen
+
+    def facts(self) -> ModelFacts:
+        facts = facts_with(self.manifest, self.interface).also(
+            vocabulary_size=self.tokenizer.num_tokens,
+            mask_token=self._mask_token,
+        )
+        if self.manifest.task != "embedding":
+            return facts
+        return facts.also(
+            embedding_kinds=kinds_of(self.manifest),
+            sparse_size=self.manifest.sparse_size,
+            token_vector_size=self.manifest.token_vector_size,
+        )
+
+    @property
+    def _mask_token(self) -> str:
+        if self.task is FILL_MASK:
+            return self.tokenizer.spelling(self.manifest.mask_token_id)
+        return self.tokenizer.mask_token
 
     def close(self, timeout_s: float) -> None:
         self.tokenizing.close()
@@ -112,6 +138,12 @@ class TextModel(BatchedModel):
         outputs = self._joined(items, results)
         self._report(EndedRequest(request.timings, len(items), caller.request_id))
         return outputs
+
+    async def prompt_of(self, conversation: Conversation) -> np.ndarray:  # noqa: ARG002
+        """No prompt: raises `NoChatTemplate`."""
+        raise NoChatTemplate(
+            f"model '{self.name}' takes no conversation, but a text", "conversation"
+        )
 
     async def interpreted(self, reply: TextReply, read: Callable[[], T]) -> T:
         """The result of `read` from a reply, on another thread if it is large."""

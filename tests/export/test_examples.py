@@ -16,8 +16,8 @@ from export.examples import (
 )
 from export.settings import ExportSettings
 from models.data.datasets import Example as LabelledExample
-from service.api.model_list import MAX_LISTED_EXAMPLES
 from service.contract.manifest import MAX_EXAMPLE_IMAGE_BYTES, Example
+from service.serving.facts import MAX_LISTED_EXAMPLES
 from tests.e2e.conftest import ROOT
 
 EXAMPLES = ROOT / "models/data/examples"

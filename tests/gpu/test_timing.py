@@ -1,9 +1,13 @@
 """Times taken in turns, and their medians, quartiles and ratios."""
 
+from pathlib import Path
+
 import pytest
 
+from loadtests.gpu.context import Context, Run
 from loadtests.gpu.report import short
-from loadtests.gpu.timing import Quartiles, fastest, interleaved, ratios
+from loadtests.gpu.timing import Quartiles, failing_alone, fastest, interleaved, ratios
+from service.errors import LoadError
 
 
 def test_figures_are_the_median_and_the_quartiles() -> None:
@@ -45,3 +49,11 @@ def test_the_fastest_of_our_ways_has_the_shortest_median() -> None:
 )
 def test_numbers_are_shown_in_significant_digits(value: float, text: str) -> None:
     assert short(value) == text
+
+
+def test_a_way_that_cannot_be_opened_fails_alone(tmp_path: Path) -> None:
+    context = Context(Run(tmp_path, "cpu", is_tiny=True), "6 speed", 0.0)
+    with failing_alone(context, "paged is opened"):
+        raise LoadError("no kernel")
+    (claim,) = context.findings["claims"]
+    assert (claim["holds"], claim["found"]) == (False, "no kernel")

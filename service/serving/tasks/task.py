@@ -93,9 +93,9 @@ class TextReply:
         return next(iter(self.outputs.values()))
 
     @property
-    def num_tokens(self) -> int:
-        """Number of tokens of all texts."""
-        return sum(row.num_tokens for row in self.rows)
+    def totals(self) -> Fields:
+        """The fields of an answer that are of all texts together."""
+        return {"num_tokens": sum(row.num_tokens for row in self.rows)}
 
 
 @dataclass(frozen=True, slots=True)
