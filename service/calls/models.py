@@ -64,5 +64,5 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     token_vector_size: int = 0
 
     def also(self, **more: object) -> "ModelFacts":
-        """These facts, with further ones."""
+        """A copy of the facts, with further ones."""
         return msgspec.structs.replace(self, **more)

@@ -146,7 +146,7 @@ def base_for_adapters(model: ServedModel) -> GenerativeModel | None:
 
 
 def adapted(models: Iterable[ServedModel]) -> list[AdaptedModel]:
-    """Those of the models that are adapters."""
+    """Models that are adapters, of those given."""
     return [model for model in models if isinstance(model, AdaptedModel)]
 
 

@@ -139,7 +139,7 @@ class ServedModel:
         yield await self.infer(request)
 
     def facts(self) -> ModelFacts:
-        """What is known of the model, for lists of models."""
+        """Facts of the model, for lists of models."""
         return facts_of(self.interface)
 
     @property
