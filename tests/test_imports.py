@@ -704,6 +704,17 @@ def completed(line):
     ]
 
 
+@pytest.mark.parametrize("name", ["embed", "rerank", "generate", "models"])
+def test_the_flags_of_a_command_are_read_without_numpy_and_grpc(name: str) -> None:
+    """They are read for each TAB."""
+    code = f"""
+import typer
+from commands.main import app
+assert typer.main.get_group(app).get_command(None, {name!r}) is not None
+"""
+    assert not modules_after(code) & {"grpc", "numpy", "asyncio", "commands.ask.bulk.job"}
+
+
 def test_the_command_line_loads_no_torch_until_a_command_needs_it() -> None:
     """`attendant serve` imports no other command, nor its libraries."""
     code = """

@@ -43,7 +43,7 @@ def test_memory_stays_where_it_is_under_generations() -> None:
 
 
 def test_memory_stays_where_it_is_under_reloads() -> None:
-    """Of models that take 120 MiB less than 0.5 MiB a cycle stays; 58 to 125 KiB were measured."""
+    """Less than 2 MiB a cycle, where a model that stays would be 24: 0.06 to 0.4 were measured."""
     memory = reloads(REQUESTS, CYCLES)
     Console().print(said(memory, requests=REQUESTS, cycles=CYCLES))
-    assert memory.growth() < 2**19
+    assert memory.growth() < 2**21

@@ -4,20 +4,21 @@ import inspect
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
-from commands.ask.bulk.forms import FORMATS
-from commands.ask.bulk.job import Job, run_job, summary
-from commands.ask.bulk.sources import Source
-from commands.ask.bulk.state import Reached
-from commands.ask.bulk.work import Asking, check_form, served_model, work_of
 from commands.ask.client.client import Client
 from commands.ask.options import Server
 from commands.errors import FAILURE, INTERRUPTED, errors
 from service.errors import SettingError
+
+if TYPE_CHECKING:  # numpy, which a job needs and the flags do not
+    from commands.ask.bulk.job import Job
+    from commands.ask.bulk.sources import Source
+    from commands.ask.bulk.state import Reached
+    from commands.ask.bulk.work import Asking
 
 PANEL = "Files"
 RAY = "ray"
@@ -188,6 +189,8 @@ def input_of(files: Files, texts: list[str] | None, *, is_json: bool) -> Path | 
         raise SettingError(
             "--json and --ndjson are for answers on stdout, expected none of them beside --output"
         )
+    from commands.ask.bulk.forms import FORMATS
+
     if files.output.suffix.lower() not in FORMATS:
         raise SettingError(
             f"--output '{files.output}' ends with '{files.output.suffix}', expected one of "
@@ -214,6 +217,9 @@ def answer_file(
     has_queries: bool = False,
 ) -> None:
     """Answer the texts of a file by requests like this one, and report it."""
+    from commands.ask.bulk.job import run_job
+    from commands.ask.bulk.sources import Source
+
     assert files.output is not None, "it was checked"
     source = Source(path, files.field, has_queries)
     source.check()
@@ -232,14 +238,16 @@ def answer_file(
     report(files.output, before, reached, time.monotonic() - began_s)
 
 
-def report(output: Path, before: Reached, reached: Reached, took_s: float) -> None:
+def report(output: Path, before: "Reached", reached: "Reached", took_s: float) -> None:
     """Print the counts of a job that is done. Raises `typer.Exit` where a line was refused."""
+    from commands.ask.bulk.job import summary
+
     errors.print(Text(summary(output, before, reached, took_s), "dim"), soft_wrap=True)
     if reached.num_refused:
         raise typer.Exit(FAILURE)
 
 
-def _answer_on_cluster(source: Source, files: Files, request: Any, *, has_queries: bool) -> None:
+def _answer_on_cluster(source: "Source", files: Files, request: Any, *, has_queries: bool) -> None:
     """Raises `SettingError`, and what the job raises."""
     assert files.engine is not None, "it was checked"
     assert files.output is not None, "the same"
@@ -267,9 +275,13 @@ def _answer_on_cluster(source: Source, files: Files, request: Any, *, has_querie
 
 
 def _job_of(
-    client: Asking, source: Source, files: Files, request: Any, *, has_queries: bool
-) -> Job:
+    client: "Asking", source: "Source", files: Files, request: Any, *, has_queries: bool
+) -> "Job":
     """A job for the version of the model that the client has."""
+    from commands.ask.bulk.job import Job
+    from commands.ask.bulk.sources import Source
+    from commands.ask.bulk.work import check_form, served_model, work_of
+
     assert files.output is not None, "it was checked"
     model = served_model(client, request.model, request.version)
     work = work_of(request, model, has_queries=has_queries)
