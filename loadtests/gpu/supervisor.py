@@ -38,6 +38,7 @@ PREPARED = "loadtests.gpu.models:prepare"
 REPORT_S = 3.0  # of the budget, for ending processes and for the last report
 OVERTIME, OVERTIME_S = 1.5, 5.0  # a section is ended after its share times the first and the second
 USUAL_S = 480.0  # of all sections: with a smaller budget the first ones have as much
+ENDING_S = 5.0  # for the step with which a section is busy when its time is over
 POLL_S = 0.05
 DONE, FAILED, STOPPED, LEFT = "done", "failed", "stopped", "not begun"
 
@@ -91,7 +92,7 @@ def run_all(
     with _stopping(ends_s - REPORT_S) as stop, _preparing(run, left, stop):
         while left:
             section, weight = left[0], sum(each.weight for each in left)
-            time_s = stop.ends_s - time.monotonic()
+            time_s = stop.ends_s - time.monotonic() - ENDING_S
             usual_s = min(time_s, USUAL_S * section.weight)  # first come, first served
             share_s = max(section.least_s, usual_s, time_s * section.weight / weight)
             if why := gate or stop.why:
