@@ -148,7 +148,7 @@ def load_checkpoint(
     folder = Path(source)
     if folder.is_dir():
         origin = folder.resolve().name
-    elif is_hub_id(str(source)):
+    elif is_hub_id(str(source)) and not folder.exists():
         folder, origin = download_folder(str(source)), str(source)
     else:
         check_is_folder(folder)

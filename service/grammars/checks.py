@@ -4,6 +4,7 @@ What has ended a process, was late, or took more than its bound is refused, what
 does. What has passed takes the server the same time and memory again.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +18,7 @@ from service.grammars.process import (
     MAX_GRAMMAR_BYTES,
     GrammarProcesses,
 )
+from service.grammars.schema_faults import NOTHING, fault_of, meaning_of
 from service.grammars.source_text import Walk, grammar_text, walks_of
 
 MIB = 2**20
@@ -24,6 +26,7 @@ MAX_SHOWN = 100  # characters of a literal in a message
 SMALLER = "a number up to 9007199254740992"
 DOUBLES = f"grammars count in doubles, take {SMALLER}"
 NO_DOUBLE = f"would be another number, as grammars count in doubles: take a string, or {SMALLER}"
+BEYOND = f"is beyond the numbers that grammars count with: take a string, or {SMALLER}"
 
 
 class LateGrammar(InvalidArgument):
@@ -85,7 +88,7 @@ def _check_numbers(grammar: Grammar, walk: Walk) -> None:
     """Refuse numbers that would end the library, with their place, before they do."""
     for path, number in zip(walk.paths, walk.beyond, strict=False):
         if number:
-            raise _at(grammar, walk, path, f"{number} {NO_DOUBLE}")
+            raise _at(grammar, walk, path, f"{number} {BEYOND}")
 
 
 def _refusal(grammar: Grammar, walks: Sequence[Walk], answer: Mapping[str, Any]) -> InvalidArgument:
@@ -99,11 +102,13 @@ def _refusal(grammar: Grammar, walks: Sequence[Walk], answer: Mapping[str, Any])
         taken, most = answer["num_bytes"] // MIB, MAX_GRAMMAR_BYTES // MIB
         return cannot(grammar, f"it takes {taken} MiB of memory, expected at most {most}")
     if "place" not in answer:
-        return cannot(grammar, answer.get("error", ""))
+        return cannot(grammar, _reason(grammar, answer.get("error", "")))
     walk = walks[answer["walk"]]
     path = walk.paths[answer["place"]]
     if "error" in answer:
-        return _at(grammar, walk, path, f"{answer['error']}: leave it out, or take {SMALLER}")
+        reason = meaning_of(answer["error"])
+        way_out = "" if reason.endswith(NOTHING) else f": leave it out, or take {SMALLER}"
+        return _at(grammar, walk, path, f"{reason}{way_out}")
     if "extra" in answer:
         return _at(grammar, walk, path, f"{_short(answer['extra'])} would be allowed: {DOUBLES}")
     lost = _short(answer["lost"])
@@ -114,6 +119,12 @@ def _refusal(grammar: Grammar, walks: Sequence[Walk], answer: Mapping[str, Any])
         path,
         f"{lost} {NO_DOUBLE}" if is_number else f"{lost} cannot be said exactly",
     )
+
+
+def _reason(grammar: Grammar, error: str) -> str:
+    """What the compiler refused, with its place where the schema's own types tell it."""
+    fault = fault_of(json.loads(grammar.text)) if grammar.kind == "json_schema" else None
+    return fault or meaning_of(error)
 
 
 def _at(grammar: Grammar, walk: Walk, path: str, reason: str) -> InvalidArgument:

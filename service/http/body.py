@@ -4,6 +4,7 @@ The bytes of a body count as bytes in flight as they come, and until the request
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from service.settings import Settings
 
 T = TypeVar("T")
 Body: TypeAlias = bytes | bytearray
-LEAST = 2**20  # characters of a text that are decoded however few texts may have
+LEAST = 1_000_000  # characters of a text that are decoded however few texts may have
 FEW = 16  # times as many bytes, at least, that one inflates to before it is left to a thread
 
 
@@ -50,6 +51,13 @@ class FieldCheck(Protocol):
     def check(self, body: Body) -> None:
         """Raise `HttpError` for a body that has a refused field."""
         ...
+
+
+# An escaped backslash, a surrogate pair, or half of one, which is the group.
+HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+ESCAPES = re.compile(rb"\\\\|" + PAIR + rb"|(" + HALF + rb")")
+SEARCHED_BYTES = 2**20  # of a body that is no JSON, so that the search is soon over
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,7 @@ def decode_json(body: Body, kind: type[T]) -> T:
         fault = of_record(error, kind=kind)
         raise invalid(fault.text, fault.field) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        text = _not_utf8(body) or f"the body is not JSON: {error}"
+        text = _not_utf8(body) or _half_surrogate(body) or f"the body is not JSON: {error}"
         raise HttpError(400, text, code="invalid_json") from error
     refused: FieldCheck | None = getattr(kind, "REFUSED", None)
     if refused is not None:
@@ -159,6 +167,17 @@ def _not_utf8(body: Body) -> str:
         bytes(body).decode()
     except UnicodeDecodeError as error:
         return f"the body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}"
+    return ""
+
+
+def _half_surrogate(body: Body) -> str:
+    """Place of half of a surrogate pair at the body's beginning; empty where there is none."""
+    for match in ESCAPES.finditer(body, 0, SEARCHED_BYTES):
+        if match[1] is not None:
+            return (
+                f"the body has a half of a surrogate pair: {match[1].decode()} at byte "
+                f"{match.start(1)} is no character without the other half"
+            )
     return ""
 
 

@@ -83,7 +83,7 @@ def _check_texts(body: Body, kind: type[Message], max_characters: int) -> None:
         for name, value in values.items():
             if name not in files and len(value) > max_characters:
                 try:
-                    check_characters(len(value), value, max_characters)
+                    check_characters(len(value) - 2, value, max_characters)  # but for its quotes
                 except InvalidArgument as error:
                     raise HttpError(400, f"{name}: {error}", code="request_too_large") from error
 

@@ -257,7 +257,8 @@ class GenerativeModel(ServedModel):
         """
         if self.chat is None:
             raise NoChatTemplate(
-                f"model '{self.name}' has no chat template: send the conversation as one text",
+                f"model '{self.name}' has no chat template: send the conversation as one text "
+                "(/v1/completions), or put chat_template.jinja into the model's version folder",
                 "conversation",
             )
         return await self.chat.encode(conversation, reading)

@@ -72,6 +72,8 @@ class LabelParameters(msgspec.Struct):
     function_to_apply: str | None = None
     top_k: Count | None = None
     candidate_labels: str | list[str] | None = None
+    truncate: bool | None = None
+    truncation: bool | None = None  # as transformers' pipelines name it
 
 
 class LabelRequest(msgspec.Struct):
@@ -79,6 +81,7 @@ class LabelRequest(msgspec.Struct):
 
     inputs: msgspec.Raw
     parameters: LabelParameters | None = None
+    truncate: bool | None = None
 
 
 class TextPair(msgspec.Struct):
@@ -127,8 +130,9 @@ async def classify_texts(request: Request, target: Target) -> Reply:
         text_pairs=seconds,
         all_scores=True,
         score_function=score_function,
+        truncate=bool(asked.truncate or parameters.truncate or parameters.truncation),
     )
-    with inputs.named():
+    with inputs.named(WAY_OUT):
         answer: Classifications = await request.ask(CLASSIFY, call)
     # A list of one for one text, too: as its clients read it.
     return Reply.json([_labels(each.labels, parameters) for each in answer.results])

@@ -114,7 +114,7 @@ def check_json(
     parts = counted(text, max_parts)
     check_parts(parts, max_parts)
     if parts.longest_text_bytes > max_characters > 0:
-        check_characters(parts.longest_text_bytes, text, max_characters)
+        check_characters(parts.longest_text_bytes - 1, text, max_characters)  # but for its quote
     if parts.depth > max_depth:
         raise InvalidArgument(
             f"the body is nested {parts.depth} deep, expected at most {max_depth}: see "

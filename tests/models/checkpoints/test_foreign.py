@@ -125,3 +125,13 @@ def test_rounded_weights_say_to_import_what_they_were_rounded_from(
     path.write_text(json.dumps(values))
     with pytest.raises(CheckpointError, match="import the folder that it was rounded from, and"):
         load_checkpoint(folder)
+
+
+def test_a_file_is_no_hub_id_though_its_path_could_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "tiny.gguf").write_bytes(b"GGUF")
+    with pytest.raises(CheckpointError, match=r"tiny\.gguf is a file of GGUF: write it"):
+        load_checkpoint("folder/tiny.gguf")

@@ -146,6 +146,6 @@ async def test_texts_beside_files_keep_to_the_bound_of_texts(served: Served) -> 
     long = "ab" * 2**20
     answer = await ask(served, "POST", "/api/ClassifyImage", {"model": "spam", "version": long})
     assert answer.status == 400
-    assert answer.json["error"].startswith("version: the body has a text of 2097154 characters")
+    assert answer.json["error"].startswith("version: the body has a text of 2097152 characters")
     answer = await ask(served, "POST", "/api/ClassifyImage", {"model": "spam", "images": [long]})
     assert "cannot classify images" in answer.json["error"]

@@ -126,7 +126,10 @@ async def test_what_is_wrong_is_named(
 async def test_a_model_without_a_template_refuses(served: Served) -> None:
     code, details = await refusal(served.generation.GenerateUnary(request_of(USER, model="tale")))
     assert code == StatusCode.INVALID_ARGUMENT
-    assert details == "model 'tale' has no chat template: send the conversation as one text"
+    assert details == (
+        "model 'tale' has no chat template: send the conversation as one text "
+        "(/v1/completions), or put chat_template.jinja into the model's version folder"
+    )
 
 
 async def test_a_conversation_at_the_bound_of_its_template_is_an_error_of_the_messages(

@@ -291,9 +291,9 @@ CUT = ": shorten it, or set truncate to true"
 @pytest.mark.parametrize(
     ("model", "inputs", "name", "end"),
     [
-        ("spam", TOO_LONG, "inputs", ": shorten it"),
-        ("spam", ["win", TOO_LONG], "inputs[1]", ": shorten it"),
-        ("spam", {"text": "win", "text_pair": TOO_LONG}, "inputs", ": shorten it"),
+        ("spam", TOO_LONG, "inputs", ", or set truncate to true"),
+        ("spam", ["win", TOO_LONG], "inputs[1]", ", or set truncate to true"),
+        ("spam", {"text": "win", "text_pair": TOO_LONG}, "inputs", ", or set truncate to true"),
         ("mini", ["win", TOO_LONG], "inputs[1]", CUT),
         ("deep", TOO_LONG, "inputs", CUT),
         ("fills", ["[MASK]", f"{TOO_LONG} [MASK]"], "inputs[1]", ": shorten it"),
@@ -332,3 +332,20 @@ async def test_a_text_that_is_too_long_is_named_as_in_the_body(
 async def test_a_text_without_a_mask_is_named_as_in_the_body(served: Served) -> None:
     answer = await post(served, "/models/fills", inputs=["win the [MASK]", "lunch"])
     assert answer.json["error"] == "inputs[1] has 0 [MASK], expected 1 to 16"
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [{"truncate": True}, {"parameters": {"truncate": True}}, {"parameters": {"truncation": True}}],
+)
+async def test_a_text_that_is_too_long_for_its_labels_is_cut_on_request(
+    served: Served, asking: dict[str, Any]
+) -> None:
+    """As its clients spell it; the refusal says how."""
+    long = "prize " * 30
+    answer = await ask(served, "POST", "/models/spam", {"inputs": long})
+    assert answer.status == 400
+    assert answer.json["error"].endswith("set truncate to true")
+    expected = await call(served, "Classify", texts=[long], all_scores=True, truncate=True)
+    found = await posted(served, "/models/spam", inputs=long, **asking)
+    assert found == [labels_of(expected.results[0])]

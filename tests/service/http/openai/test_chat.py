@@ -437,7 +437,7 @@ async def test_a_refusal_names_the_field(
 async def test_a_model_without_a_template_has_a_code(served: Served) -> None:
     error = await refusal(served, model="tale")
     assert error["code"] == "no_chat_template"
-    assert error["message"].endswith("send the conversation as one text")
+    assert error["message"].endswith("chat_template.jinja into the model's version folder")
     wrong = await refusal(served, model="spam")
     assert wrong["code"] == "wrong_task"
     unknown = await chat(served, **GREEDY | {"model": "nobody"})

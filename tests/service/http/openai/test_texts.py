@@ -295,3 +295,25 @@ async def test_too_many_token_ids_are_cut_on_request(served: Served, length: int
 async def test_foreign_ids_are_refused_with_the_switch_of_their_client(served: Served) -> None:
     refused = await post(served, "/v1/embeddings", model="mini", input=[[9_999]])
     assert "check_embedding_ctx_length is False" in refused.json["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/classify", "/tokenize", "/rerank"])
+@pytest.mark.parametrize(
+    ("text", "half"),
+    [
+        (b"\\ud800", "\\ud800"),
+        (b"\\\\\\udfff a", "\\udfff"),
+        (b"\\ud83d\\ude00 \\ud83d a", "\\ud83d"),
+        (b"a \\uD9aa\\ud9AB", "\\uD9aa"),
+    ],
+)
+async def test_a_half_of_a_surrogate_pair_is_named_with_its_place(
+    served: Served, path: str, text: bytes, half: str
+) -> None:
+    body = b'{"model": "mini", "input": "%b"}' % text
+    answer = await ask(served, "POST", path, body)
+    place = body.rindex(half.encode())
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith(
+        f"the body has a half of a surrogate pair: {half} at byte {place} "
+    )

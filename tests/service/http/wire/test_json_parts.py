@@ -62,7 +62,7 @@ def test_a_text_of_more_characters_than_allowed_is_refused(
     monkeypatch.setattr(json_parts, "_COUNTED_AT_ONCE_BYTES", 0)
     most = 60
     for before, behind in ((b"[", b"]"), (b'["a", {"b": ', b', "c": "d"}]'), (b"[[], ", b"]")):
-        fitting = before + b'"' + b"a" * (most - 1) + b'"' + behind
+        fitting = before + b'"' + b"a" * most + b'"' + behind
         check_json(fitting, 100, 9, most)
         long = fitting.replace(b'aa"', b'aaa"')
         with pytest.raises(InvalidArgument, match="a text of 61 characters or more, the server"):
@@ -77,9 +77,9 @@ def test_no_text_within_the_bound_of_characters_is_refused_for_its_bytes(
 ) -> None:
     """Whatever its characters take in JSON; six times as many are refused of every kind."""
     monkeypatch.setattr(json_parts, "_COUNTED_AT_ONCE_BYTES", 0)
-    check_json(json.dumps([character * 60], ensure_ascii=is_ascii).encode(), 100, 9, 61)
+    check_json(json.dumps([character * 60], ensure_ascii=is_ascii).encode(), 100, 9, 60)
     with pytest.raises(InvalidArgument, match="--max-text-characters"):
-        check_json(json.dumps([character * 400], ensure_ascii=is_ascii).encode(), 100, 9, 61)
+        check_json(json.dumps([character * 400], ensure_ascii=is_ascii).encode(), 100, 9, 60)
 
 
 def test_numbers_count_by_their_commas() -> None:
