@@ -1,4 +1,4 @@
-"""What is wrong with a JSON schema that the compiler refused, in words with a place.
+"""Names the fault of a JSON schema that the compiler refused, in words with a place.
 
 The compiler's own errors tell no place, and are of its code. Whether a schema is refused is its
 decision. Pure.
