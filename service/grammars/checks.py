@@ -122,7 +122,7 @@ def _refusal(grammar: Grammar, walks: Sequence[Walk], answer: Mapping[str, Any])
 
 
 def _reason(grammar: Grammar, error: str) -> str:
-    """Reason for which the compiler refused a grammar, with its place where the schema's own types tell it."""
+    """Reason for which the compiler refused a grammar, with its place where it is known."""
     fault = fault_of(json.loads(grammar.text)) if grammar.kind == "json_schema" else None
     return fault or meaning_of(error)
 
