@@ -300,6 +300,7 @@ POLICY = (
     "grammars/form",
     "grammars/number_bounds",
     "grammars/schema_checks",
+    "grammars/schema_faults",
     "contract/config_checks",
     "contract/embedder_use",
     "contract/interface",
