@@ -301,6 +301,7 @@ POLICY = (
     "grammars/number_bounds",
     "grammars/schema_checks",
     "grammars/schema_faults",
+    "grammars/schema_places",
     "contract/config_checks",
     "contract/embedder_use",
     "contract/interface",
