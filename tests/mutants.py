@@ -61,6 +61,7 @@ TESTS = (
     "contract/test_manifest",
     "contract/test_model_config",
     "grammars/test_number_bounds",
+    "grammars/test_schema_faults",
     "contract/test_option_rules",
     "contract/test_optional_inputs",
     "contract/test_precision",
