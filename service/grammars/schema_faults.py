@@ -36,13 +36,11 @@ MEANINGS = {
         "reading it takes too many steps: a part requires itself without end, or has too many forms"
     ),
 }
+OUTSIDE = "a $ref leads out of the schema, and is not fetched: put what it names under $defs"
+# Parts of them: the reason alone, or behind an error that names two bounds.
 MEANINGS_WITHIN = {
-    "is not present in a registry": (
-        "a $ref leads out of the schema, and is not fetched: put what it names under $defs"
-    ),
-    "retriever does not fetch": (
-        "a $ref leads out of the schema, and is not fetched: put what it names under $defs"
-    ),
+    "is not present in a registry": OUTSIDE,
+    "retriever does not fetch": OUTSIDE,
     "is equal to exclusive": NOTHING,
     "is greater than": NOTHING,
 }

@@ -57,6 +57,7 @@ class FieldCheck(Protocol):
 HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 ESCAPES = re.compile(rb"\\\\|" + PAIR + rb"|(" + HALF + rb")")
+HALF_BYTES = 6  # of an escape such as \ud83d
 SEARCHED_BYTES = 2**20  # of a body that is no JSON, so that the search is soon over
 
 
@@ -173,7 +174,8 @@ def _not_utf8(body: Body) -> str:
 def _half_surrogate(body: Body) -> str:
     """Place of half of a surrogate pair at the body's beginning; empty where there is none."""
     for match in ESCAPES.finditer(body, 0, SEARCHED_BYTES):
-        if match[1] is not None:
+        is_near_end = match.end() + HALF_BYTES > SEARCHED_BYTES  # the rest may have the other half
+        if match[1] is not None and not is_near_end:
             return (
                 f"the body has a half of a surrogate pair: {match[1].decode()} at byte "
                 f"{match.start(1)} is no character without the other half"

@@ -33,10 +33,11 @@ MAX_OVERLAP_TOKENS = 128
 MASK_TOKENS = ("[MASK]", "<mask>")  # as vocabularies of BERT's and RoBERTa's kinds spell it
 SHORT_CHARACTERS = 1_024
 MAX_TOLD_TOKENS = 2**18  # of a text, one by one: each takes some 600 bytes until it is told
-# A text of more characters, and of more than so many for each token that its model takes, is begun
-# alone: where that has too many tokens by far, the rest is not read.
+# Of a text more than twice as long as its beginning, the beginning is read alone first: where that
+# has too many tokens by far, the rest is not read. The beginning has at least the first number of
+# characters, and the second for each token that the model takes.
 BEGINNING_CHARACTERS, CHARACTERS_PER_TOKEN = 2**15, 8
-SURPLUS_TOKENS = 256  # which a word at the end that is cut cannot make
+SURPLUS_TOKENS = 256  # beyond the model's, as the beginning may end within a word
 MAX_TEXTS_OF_FULL_SIZE = 4  # of one request, so that all of it stays a bounded piece of work
 
 
