@@ -3,7 +3,7 @@
 The graph is run in float32 by ONNX's reference evaluator, with the operator in NumPy. Prompts of
 several lengths are packed into one run over scattered blocks, then one token and three tokens at
 once follow each. It is compared with a network whose weights are rounded as the graph's are, so
-that only the order of sums differs. Unverified on CUDA: docs/cuda.md.
+that only the order of sums differs. Unverified on CUDA: docs/how-to/cuda.md.
 """
 # ruff: noqa: N806 - suffixes are array layouts: S tokens, V vocabulary
 

@@ -16,7 +16,7 @@ are quantised, their input is rounded once.
     present.{i}.key and .value               [B, Hkv, T, Dh]
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size
 

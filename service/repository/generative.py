@@ -1,6 +1,6 @@
 """Loads generative models from version folders; see `service/repository/loading.py`.
 
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,7 +2,7 @@
 
 Everything goes through graphs of one operator (`small_graphs.py`), which the session's own provider
 runs: it allocates as much as is asked for, and a copy of many ranges is one run. With device `cpu`
-the same code works on the host's memory; tests use that. Unverified on CUDA: docs/cuda.md.
+the same code works on the host's memory; tests use that. Unverified on CUDA: docs/how-to/cuda.md.
 
 One thread only.
 """

@@ -1,6 +1,6 @@
 """Opens decoders over slots with as much cache as the memory of their device holds.
 
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterator

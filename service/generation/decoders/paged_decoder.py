@@ -3,7 +3,7 @@
 Knows blocks and tokens, nothing of sequences or requests. One thread only. The graph is that of
 `export/graphs/paged_decoder.py`: its attention reads and writes the blocks where they are, in a
 device's memory, and a copy of a block stays there. ONNX Runtime has the operator for CUDA only;
-tests evaluate the graph with the operator in NumPy. Unverified on CUDA: docs/cuda.md.
+tests evaluate the graph with the operator in NumPy. Unverified on CUDA: docs/how-to/cuda.md.
 """
 
 from collections.abc import Mapping
