@@ -16,9 +16,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from models.checkpoints.rounded.methods import rounding_of
 from models.errors import CheckpointError, reason, shown
 from models.json_files import fields_of, read_object
 
+CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
@@ -80,15 +82,24 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """The tensors of a folder in the first of transformers' forms that is there.
 
     These are model.safetensors, the parts that model.safetensors.index.json names,
-    pytorch_model.bin, and the parts that pytorch_model.bin.index.json names.
+    pytorch_model.bin, and the parts that pytorch_model.bin.index.json names. Weights that
+    config.json declares rounded are floating point numbers again.
     """
+    config = folder / CONFIG_FILE
+    rounding = rounding_of(read_object(config, optional=True), config)
+    path, tensors = _stored_weights(folder)
+    return tensors if rounding is None else rounding.restored(tensors, path)
+
+
+def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     for name in (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE):
         path = folder / name
         if path.is_file() and path.suffix == ".json":
-            return _read_parts(path)
+            return path, _read_parts(path)
         if path.is_file():
-            return read_tensors(path)
-    return read_tensors(folder / WEIGHTS_FILE)  # which says that it is missing
+            return path, read_tensors(path)
+    path = folder / WEIGHTS_FILE
+    return path, read_tensors(path)  # which says that it is missing
 
 
 def _read_parts(index: Path) -> dict[str, Tensor]:
