@@ -347,6 +347,7 @@ POLICY = (
     "text/word_cache",
     "runtime/pace",
     "text/pair_tokenizer",
+    "text/places",
     "text/special_texts",
     "text/token_bytes",
     "text/tokenizer",

@@ -33,7 +33,8 @@ def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typ
 
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most
     `--max-texts` of; a field that says `instead_of` may stand in place of a counted one. `paired`
-    fields have an element, or a text, for each counted one.
+    fields have an element, or a text, for each counted one. `also` has other names of the field, by
+    the dialects of HTTP that have them.
     """
     bounds = {"minimum": says.get("low"), "maximum": says.get("high")}
     schema = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -57,6 +58,16 @@ def abouts(record: type[msgspec.Struct]) -> tuple[About, ...]:
     """Accounts of the fields of a record, in their order."""
     hints = get_type_hints(record, include_extras=True)
     return tuple(_about(name, hints[name]) for name in record.__struct_fields__)
+
+
+@cache
+def names_in(dialect: str, record: type[msgspec.Struct]) -> dict[str, str]:
+    """The names that a dialect has for fields, where it calls them otherwise than the record."""
+    return {
+        each.name: each.says["also"][dialect]
+        for each in abouts(record)
+        if dialect in each.says.get("also", {})
+    }
 
 
 @cache
