@@ -94,14 +94,14 @@ class InvalidArgument(AttendantError):
         return shortened(sentence + self.ending)
 
     def at(self, paths: Mapping[str, str]) -> Self:
-        """The same error of a record that has the values at other paths."""
+        """A copy of the error, of a record that has the values at other paths."""
         error = copy(self)
         error.field = None if self.field is None else path_in(paths, self.field)
         error.beside = path_in(paths, self.beside)
         return error
 
     def named(self, names: Mapping[str, str], remedies: Mapping[Remedy, str]) -> Self:
-        """The same error in the words of a front that names values and remedies by its own."""
+        """A copy of the error in the words of a front, which names values and remedies otherwise."""
         if self.field is None:
             return self
         name = path_in(names, self.field)
