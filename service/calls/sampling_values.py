@@ -1,4 +1,4 @@
-"""Parameters of a request that come as names and values, whose types are not known: of JSON.
+"""Reading of parameters that come as names and values of JSON, whose types are not known.
 
 As in Triton's input `sampling_parameters`, whose clients write numbers as texts too. Pure.
 """
@@ -92,7 +92,7 @@ def _fault(text: str, values: Mapping[str, Any]) -> InvalidArgument:
 
 
 def _expected(about: About) -> str:
-    """What a field has, in words."""
+    """The kind of values that a field takes, in words."""
     if (unit := about.says.get("unit")) is not None:
         return f"a mapping of {unit} to numbers" if about.default == {} else f"a list of {unit}"
     kind = next(each for each in (*get_args(about.kind), about.kind) if each in _KINDS)

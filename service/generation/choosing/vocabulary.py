@@ -1,4 +1,4 @@
-"""What a vocabulary allows of a request's parameters. Pure."""
+"""Checks of a request's parameters against the vocabulary of a model. Pure."""
 
 from collections.abc import Collection
 
