@@ -101,7 +101,7 @@ class InvalidArgument(AttendantError):
         return error
 
     def named(self, names: Mapping[str, str], remedies: Mapping[Remedy, str]) -> Self:
-        """A copy of the error in the words of a front, which names values and remedies otherwise."""
+        """A copy of the error in a front's words for values and remedies."""
         if self.field is None:
             return self
         name = path_in(names, self.field)
