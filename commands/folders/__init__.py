@@ -1,0 +1,1 @@
+"""What serves, explains and checks folders of models."""
