@@ -1,1 +1,1 @@
-"""What serves, explains and checks folders of models."""
+"""Commands that serve, explain and check folders of models."""

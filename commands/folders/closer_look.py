@@ -1,4 +1,4 @@
-"""What an import would make of a folder, found by the import's own code on headers alone.
+"""Result that an import would have for a folder, found by the import's own code on headers alone.
 
 Imports PyTorch, and reads no values of weights.
 """
@@ -16,7 +16,7 @@ from models.recipes.import_settings import ImportSettings
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What an import reads of a folder; `refusal` where it would end with an error."""
+    """Facts that an import reads of a folder; `refusal` where it would end with an error."""
 
     task: str = ""
     network: str = ""

@@ -30,7 +30,7 @@ MEMORY_INFO = Path("/proc/meminfo")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a first start takes, and what the model takes from then on."""
+    """Resources of a first start, and of the model from then on."""
 
     precision: str
     disk_bytes: int

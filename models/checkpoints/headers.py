@@ -22,7 +22,7 @@ MAX_HEADER_BYTES = 100_000_000  # as the format's own library has it
 
 @dataclass(frozen=True, slots=True)
 class TensorHeader:
-    """What a file says of a tensor."""
+    """Type and shape of a tensor, as its file states them."""
 
     dtype: str  # as the format spells it: F32, BF16, I64
     shape: tuple[int, ...]

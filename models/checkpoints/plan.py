@@ -1,4 +1,4 @@
-"""What a folder is, by its names of files, its small files and the headers of its weights.
+"""The plan for a folder, by its names of files, its small files and the headers of its weights.
 
 `recognise` is the one function that says it: an import, `attendant explain` and `attendant serve`
 ask it. A row of `foreign.KINDS` is a form that is refused; a row of `FORMS` is one that is taken,
@@ -110,7 +110,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a folder is and what becomes of it; `refusal` is empty where it can be taken."""
+    """Kind of a folder and what becomes of it; `refusal` is empty where it can be taken."""
 
     folder: Path
     form: str = ""  # `Form.name`, or empty where none was told
