@@ -27,7 +27,7 @@ from export.graphs.widened import widened
 from models.networks.llama import GroupedAttentionCore, Llama
 from models.networks.ropes import Rope
 from service.contract.manifest import Precision
-from service.generation.decoders.decoder import cache_names
+from service.generation.decoders.shape import cache_names
 
 MAX_ABS_ERROR = 1e-3  # of logits, as cached decoding in float32 is allowed
 BLOCK_SIZE = 8  # the server's are larger; so a short row has several

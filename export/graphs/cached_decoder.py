@@ -44,7 +44,8 @@ from models.networks.llama import (
 )
 from service.contract.manifest import Precision
 from service.generation.decoders.decoder import INPUTS as INPUTS_BUT_POSITIONS
-from service.generation.decoders.decoder import POSITIONS, cache_names
+from service.generation.decoders.decoder import POSITIONS
+from service.generation.decoders.shape import cache_names
 
 OPERATOR = "GroupQueryAttention"
 FIRST_LENGTH, NORMS_AT = 5, 14  # places among the operator's inputs

@@ -35,7 +35,7 @@ from export.graphs.cached_decoder import (
 )
 from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from service.contract.manifest import Precision
-from service.generation.decoders.decoder import cache_names
+from service.generation.decoders.shape import cache_names
 
 OPERATOR = "PagedAttention"
 INPUTS = (

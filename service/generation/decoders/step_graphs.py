@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.generation.decoders.decoder_interface import PackedInputs
+from service.generation.steps.packed_scheduler import PackedInputs
 
 FIRST_ROWS = 8  # and its doubles
 
