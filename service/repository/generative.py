@@ -6,11 +6,11 @@ docs/how-to/cuda.md says what was verified on CUDA.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from service.calls.sampling_values import sampling_of
 from service.contract.manifest import TOKEN_LISTS, Manifest
 from service.errors import InvalidArgument, LoadError, ModelFailed
-from service.generation.choosing.params import SamplingParams
 from service.generation.decoders.decoder import PREFILL_SUFFIX
 from service.generation.decoders.decoder_interface import Decoder, PagedDecoder, SlotDecoder
 from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
@@ -66,7 +66,7 @@ def load_decoder(
     if max_tokens < 2:
         raise LoadError(f"max_context_tokens is {max_tokens}, expected room for prompt and output")
     limits = CacheLimits(max_tokens, plan.steps.max_running, plan.kv_cache_bytes)
-    room = _room(max_tokens, manifest)
+    room, sampling = _room(max_tokens, manifest), _sampling(plan, manifest)
     if manifest.has_source:
         sources = _source_limits(manifest)
         decoder: Decoder = open_encoder_decoder(graph, options, limits, sources)
@@ -84,10 +84,11 @@ def load_decoder(
             decoder.probe()  # what a GPU lacks is known once a graph runs there
         except ModelFailed as error:
             raise load_error(graph, str(error), options) from error
+    settings, max_characters = plan.settings, plan.settings.max_text_characters
     tokenizer = PromptTokenizer(
         graph.with_name("tokenizer.json"),
         room.max_prompt_tokens,
-        plan.settings.max_text_characters,
+        max_characters,
         num_rows=decoder.vocab_size,
     )
     check_table(tokenizer, decoder.vocab_size, "tokenizer.json")
@@ -101,29 +102,22 @@ def load_decoder(
             raise LoadError(
                 f"manifest.json: {name} has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
             )
-    chat = _open_chat(plan, tokenizer)
-    return LoadedDecoder(decoder, tokenizer, manifest, room, chat, _sampling(plan, manifest))
+    templates, chat = ChatTemplates.of(plan.chat_files), None
+    if templates is not None:
+        limits_of_chat = TemplateLimits(settings.chat_template_timeout_s, max_characters)
+        chat = Chat(templates, tokenizer, limits_of_chat)
+    return LoadedDecoder(decoder, tokenizer, manifest, room, chat, sampling)
 
 
 def _sampling(plan: ModelPlan, manifest: Manifest) -> Mapping[str, float]:
     """The model's own parameters, or `LoadError`; none where the settings leave them out."""
     if plan.settings.sampling_defaults == "none":
         return {}
-    values: dict[str, Any] = dict(manifest.sampling)
     try:
-        SamplingParams(**values)
+        sampling = sampling_of(manifest.sampling)
     except InvalidArgument as error:
         raise LoadError(f"manifest.json: sampling: {error}") from error
-    return manifest.sampling
-
-
-def _open_chat(plan: ModelPlan, tokenizer: PromptTokenizer) -> Chat | None:
-    templates = ChatTemplates.read(plan.graph.parent)
-    if templates is None:
-        return None
-    settings = plan.settings
-    limits = TemplateLimits(settings.chat_template_timeout_s, settings.max_text_characters)
-    return Chat(templates, tokenizer, limits)
+    return {name: getattr(sampling, name) for name in manifest.sampling}
 
 
 def _source_limits(manifest: Manifest) -> SourceLimits:
