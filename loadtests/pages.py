@@ -42,7 +42,6 @@ PAGES = (
     "Adapters",
     "What int8 costs",
     "Start and memory",
-    "Small calls beside large ones",
 )
 
 

@@ -220,7 +220,6 @@ ROOMS = {
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
-    "loadtests/locustfile": Room("load"),
     "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.

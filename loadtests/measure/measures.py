@@ -9,7 +9,6 @@ from loadtests.measure.generation import ARRIVALS, LATENCY, OVERHEAD
 from loadtests.measure.grammars import GRAMMARS
 from loadtests.measure.instructions import INSTRUCTIONS
 from loadtests.measure.limits import LIMITS
-from loadtests.measure.neighbours import NEIGHBOURS
 from loadtests.measure.observability import OBSERVABILITY
 from loadtests.measure.prefixes import HIT_RATE, PREFIXES
 from loadtests.measure.replay import REPLAY
@@ -33,6 +32,5 @@ MEASURES = (
     ACCURACY,
     STARTUP,
     OBSERVABILITY,
-    NEIGHBOURS,
     REPLAY,
 )
