@@ -99,7 +99,7 @@ def ways(options: AdapterOptions, stack: ExitStack) -> dict[str, Way]:
 ADAPTERS = Measure(
     "adapters",
     "Adapters in one batch beside one adapter, the base alone, and merged models side by side",
-    "Adapters",
+    "Generation",
     AdapterOptions,
     ways,
     by_columns(

@@ -216,7 +216,7 @@ def _quantiles(latencies_s: Sequence[float]) -> Turn:
 BULK = Measure(
     "bulk",
     "A bulk job beside the session alone, and calls beside a job",
-    "Bulk work",
+    "Load and bulk work",
     BulkOptions,
     ways,
     by_columns(

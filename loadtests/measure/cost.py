@@ -102,7 +102,7 @@ def both_us(turn: Turn) -> float:
 COST = Measure(
     "cost",
     "What a request costs a server, by protocol",
-    "A request by stage",
+    "What a request costs",
     CostOptions,
     ways,
     by_columns(

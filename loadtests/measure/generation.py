@@ -129,7 +129,7 @@ def _time_calls(model: GenerativeModel) -> list[tuple[float, float]]:
 OVERHEAD = Measure(
     "overhead",
     "The share of a decoding step that is not ONNX Runtime's call, metrics included",
-    "The generation engine",
+    "Generation",
     OverheadOptions,
     overhead_ways,
     by_columns(

@@ -81,7 +81,7 @@ def ways(options: GrammarOptions, stack: ExitStack) -> dict[str, Way]:
 GRAMMARS = Measure(
     "grammars",
     "A step whose outputs keep to a JSON schema, beside a step without one",
-    "Forms of outputs",
+    "Generation",
     GrammarOptions,
     ways,
     by_columns(

@@ -86,7 +86,7 @@ def way_of(sample: Sample, shared: int) -> str:
 PREFIXES = Measure(
     "prefixes",
     "Time to the first token behind a system prompt: computed, stored, or still in its slot",
-    "Prefixes",
+    "Generation",
     PrefixOptions,
     prefix_ways,
     by_columns(
