@@ -120,8 +120,8 @@ def _first_page(results: Mapping[str, Result], subjects: Mapping[str, Sequence[R
         "",
         "## All measurements",
         "",
-        f"{sum(each.is_met for each in goals)} of {len(goals)} goals are met; each stands behind its"
-        " figure. How to measure: [how-to](how-to/measure.md).",
+        f"{sum(each.is_met for each in goals)} of {len(goals)} goals are met: each stands behind"
+        " its figure. [How to measure](how-to/measure.md).",
         "",
         "| subject | measured | on |",
         "|---|---|---|",

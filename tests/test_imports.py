@@ -79,7 +79,7 @@ ROOMS = {
         "errors records contract settings runtime text observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
-        "limits loading repository version",
+        "loading repository version",
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
