@@ -17,12 +17,8 @@ from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.decoder_fields import BY_LAYER, NUMBERS, SIZES, WHOLE
 from models.checkpoints.families import FAMILIES as ENCODERS
 from models.checkpoints.gpt2 import GPT2
-<<<<<<< HEAD
-from models.checkpoints.rounded.methods import FIELDS as ROUNDED
-from models.checkpoints.rounded.methods import rounding_of
-=======
-from models.checkpoints.plan import ROUNDED
->>>>>>> main
+from models.checkpoints.rounded.declared import FIELDS as ROUNDED
+from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.seq2seq import SEQ2SEQ
 from models.checkpoints.vit import ARCHITECTURES as IMAGES
 from models.checkpoints.ways_out import ELSEWHERE
@@ -166,10 +162,6 @@ ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "encoder-decoder": {"is_causal": (None, True), "is_decoder": (None, False)},
     "image": {},
 }
-<<<<<<< HEAD
-=======
-
->>>>>>> main
 FOR_ALL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), (None, 0)),
     **dict.fromkeys(("pruned_heads", "moe_num_experts"), NOTHING),

@@ -13,31 +13,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-<<<<<<< HEAD
-from models.checkpoints.rounded.methods import rounding_of
-from models.errors import CheckpointError, reason, shown
-from models.json_files import fields_of, read_object
-
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
-INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
-PICKLED_INDEX_FILE = "pytorch_model.bin.index.json"
-PART = re.compile(r"[\w-][\w.-]{0,200}\.safetensors", re.ASCII)
-PICKLED_PART = re.compile(r"[\w-][\w.-]{0,200}\.bin", re.ASCII)
-=======
 from models.checkpoints import file_names
 from models.checkpoints.headers import parts_of, read_headers
+from models.checkpoints.rounded.declared import rounding_of
+from models.checkpoints.rounded.forms import NF4_STATES, SIZES
+from models.checkpoints.rounded.methods import restored
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 
 WEIGHTS_FILE, PICKLED_FILE = file_names.WEIGHTS_FILE, file_names.PICKLED_FILE
 INDEX_FILE, PICKLED_INDEX_FILE = file_names.INDEX_FILE, file_names.PICKLED_INDEX_FILE
->>>>>>> main
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -45,7 +34,16 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # Of `headers_alone`; a context variable, so that it ends with the call that sets it.
 _HEADERS_ALONE: ContextVar[bool] = ContextVar("headers_alone", default=False)
-DTYPES = {"BOOL": torch.bool, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
+DTYPES = {
+    "BOOL": torch.bool,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U32": torch.uint32,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
+# Ends of names of small tensors that say the shape of a rounded weight, and are read all the same.
+OF_SHAPES = tuple(f".{end}" for end in (*SIZES, *NF4_STATES))
 
 
 @contextmanager
@@ -71,22 +69,33 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: expected weights in safetensors format")
     if _HEADERS_ALONE.get():
-        return {
+        without_values = {
             name: torch.empty(
                 header.shape, dtype=DTYPES.get(header.dtype, torch.float32), device="meta"
             )
             for name, header in read_headers(path).items()
         }
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is not a readable safetensors file: {reason(error)}"
-        ) from error
+        return without_values | _tensors(path, [n for n in without_values if n.endswith(OF_SHAPES)])
+    tensors = _tensors(path)
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in tensors.items()
     }
+
+
+def _tensors(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """The tensors of these names, or all of the file, as they are stored."""
+    if names is not None and not names:
+        return {}
+    try:
+        if names is None:
+            return load_file(path)
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path} is not a readable safetensors file: {reason(error)}"
+        ) from error
 
 
 def _device() -> str:
@@ -128,10 +137,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     pytorch_model.bin, and the parts that pytorch_model.bin.index.json names. Weights that
     config.json declares rounded are floating point numbers again.
     """
-    config = folder / CONFIG_FILE
+    config = folder / file_names.CONFIG_FILE
     rounding = rounding_of(read_object(config, optional=True), config)
     path, tensors = _stored_weights(folder)
-    return tensors if rounding is None else rounding.restored(tensors, path)
+    return tensors if rounding is None else restored(rounding, tensors, path)
 
 
 def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:

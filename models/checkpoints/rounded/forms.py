@@ -26,6 +26,8 @@ from models.checkpoints.rounded.packing import (
 Parts = Mapping[str, Tensor]  # by what follows the weight's name
 Settings = Mapping[str, Any]
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # places, within a word, of numbers in their own order
+# Tensors whose values say the shape of a weight.
+SIZES = ("weight_shape", "nbits", "axis", "shape", "group_size")
 NF4_STATES = ("weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4")
 
 
@@ -45,11 +47,12 @@ def gptq(parts: Parts, settings: Settings) -> Tensor:
     num_inputs = codes.shape[1]
     groups = parts.get("g_idx")
     if groups is None:
-        groups = torch.arange(num_inputs) // _group_size(num_inputs, num_groups, settings)
+        groups = torch.arange(num_inputs, device=codes.device) // _group_size(
+            num_inputs, num_groups, settings
+        )
     _check_same("g_idx", (num_inputs,), tuple(groups.shape))
     groups = groups.long()
-    if int(groups.min()) < 0 or int(groups.max()) >= num_groups:
-        raise ValueError(f"g_idx names groups outside of 0 to {num_groups - 1}")
+    _check_groups("g_idx", groups, num_groups)
     return (codes - zeros[groups].mT) * scales[groups].mT
 
 
@@ -58,13 +61,13 @@ def awq(parts: Parts, settings: Settings) -> Tensor:
     codes, zeros = (_awq_unpacked(parts[name]) for name in ("qweight", "qzeros"))
     scales, num_inputs = parts["scales"], codes.shape[0]
     size = _group_size(num_inputs, scales.shape[0], settings)
-    groups = torch.arange(num_inputs) // size
+    groups = torch.arange(num_inputs, device=codes.device) // size
     return ((codes - zeros[groups]) * scales[groups]).mT.contiguous()
 
 
 def _awq_unpacked(words: Tensor) -> Tensor:
     codes = unpacked(words, 4)
-    places = torch.tensor(AWQ_ORDER)
+    places = torch.tensor(AWQ_ORDER, device=words.device)
     return codes.reshape(*codes.shape[:-1], -1, len(AWQ_ORDER))[..., places].flatten(-2)
 
 
@@ -81,11 +84,10 @@ def packed(parts: Parts, settings: Settings) -> Tensor:
     if zeros is not None and zeros.dtype == torch.int32:  # packed along the outputs
         zeros = unpacked(zeros.mT.contiguous(), bits)[:, :num_outputs].mT - middle
     groups = parts.get("weight_g_idx")
-    if groups is not None and bool((groups >= 0).all()):
+    if groups is not None and (groups.is_meta or bool((groups >= 0).all())):
         _check_same("weight_g_idx", (num_inputs,), tuple(groups.shape))
-        if int(groups.max()) >= scales.shape[1]:
-            raise ValueError(f"weight_g_idx names groups outside of 0 to {scales.shape[1] - 1}")
         groups = groups.long()
+        _check_groups("weight_g_idx", groups, scales.shape[1])
         shifted = codes if zeros is None else codes - zeros[:, groups]
         return shifted * scales[:, groups]
     return _scaled(codes, scales, zeros)
@@ -157,13 +159,15 @@ def four_bits(parts: Parts, _settings: Settings) -> Tensor:
     largest = parts["weight.absmax"]
     if "weight.nested_absmax" in parts:
         table, outer = parts["weight.nested_quant_map"], parts["weight.nested_absmax"]
-        blocks = torch.arange(largest.numel()) // int(state["nested_blocksize"])
+        blocks = torch.arange(largest.numel(), device=outer.device) // int(
+            state["nested_blocksize"]
+        )
         largest = table[largest.long()] * outer[blocks] + float(state["nested_offset"])
     codes = halves(parts["weight"].flatten(), is_low_first=False)
     shape = [int(size) for size in state["shape"]]
     if codes.numel() != torch.Size(shape).numel():
         raise ValueError(f"{codes.numel()} numbers are stored of the shape {shape}")
-    blocks = torch.arange(codes.numel()) // int(state["blocksize"])
+    blocks = torch.arange(codes.numel(), device=codes.device) // int(state["blocksize"])
     return (parts["weight.quant_map"][codes.long()] * largest[blocks]).reshape(shape)
 
 
@@ -209,6 +213,13 @@ def _group_size(num_inputs: int, num_groups: int, settings: Settings) -> int:
             raise ValueError(f"{num_groups} groups cannot be those of {num_inputs} inputs")
         size = num_inputs // num_groups
     return size
+
+
+def _check_groups(name: str, groups: Tensor, num_groups: int) -> None:
+    if groups.is_meta:
+        return
+    if int(groups.min()) < 0 or int(groups.max()) >= num_groups:
+        raise ValueError(f"{name} names groups outside of 0 to {num_groups - 1}")
 
 
 def check_filled(parts: Parts) -> None:

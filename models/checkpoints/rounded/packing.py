@@ -53,7 +53,7 @@ def halves(packed: Tensor, *, is_low_first: bool) -> Tensor:
 
 def e2m1(codes: Tensor) -> Tensor:
     """Floating point numbers of four bits by their codes."""
-    return torch.tensor(E2M1)[codes.long()]
+    return torch.tensor(E2M1, device=codes.device)[codes.long()]
 
 
 def power_of_two(exponents: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.checkpoints.checkpoint import load_checkpoint
+from models.checkpoints.plan import recognise
+from models.checkpoints.weights import headers_alone, read_weights
 from tests.checkpoints.fields import network
 from tests.models.tiny import word_tokenizer
 
@@ -115,5 +117,9 @@ def test_rounded_weights_are_the_numbers_that_they_stand_for(
         found = load_checkpoint(rounded).model.state_dict()
     expected = load_checkpoint(floats).model.state_dict()
     assert found.keys() == expected.keys()
+    assert recognise(rounded).num_weights > 0.9 * recognise(floats).num_weights
+    with headers_alone():
+        shapes = {name: tensor.shape for name, tensor in read_weights(rounded).items()}
+        assert shapes == {name: tensor.shape for name, tensor in read_weights(floats).items()}
     for name, weight in expected.items():
         torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-7)

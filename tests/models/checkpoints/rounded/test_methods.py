@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from models.checkpoints.rounded.methods import rounding_of
+from models.checkpoints.rounded.declared import rounding_of
+from models.checkpoints.rounded.methods import restored as restored_by
+from models.checkpoints.weights import headers_alone, read_tensors
 from models.errors import CheckpointError
 from models.remarks import DataWarning
 
@@ -41,7 +44,7 @@ def restored(
 ) -> dict[str, Tensor]:
     rounding = rounding_of({"quantization_config": settings}, path)
     assert rounding is not None
-    return rounding.restored(tensors, path)
+    return restored_by(rounding, tensors, path)
 
 
 @pytest.mark.filterwarnings("ignore::models.remarks.DataWarning")
@@ -57,6 +60,19 @@ def test_a_weight_is_what_its_program_makes_of_it(form: str) -> None:
     limit = 1e-5 if "nvfp4" in form else 2e-7
     assert float((found["m.weight"] - expected).abs().max()) <= limit
     assert float(expected.abs().max()) > 0.1
+
+
+@pytest.mark.filterwarnings("ignore::models.remarks.DataWarning")
+@pytest.mark.parametrize("form", FORMS)
+def test_the_shape_of_a_weight_is_told_without_its_values(form: str, tmp_path: Path) -> None:
+    settings, stored = forms()[form]
+    with safe_open(STORED, framework="pt") as file:
+        names = [name for name in stored if name != "expected"]
+        save_file({name: file.get_tensor(f"{form}/{name}") for name in names}, tmp_path / "m")
+    with headers_alone():
+        found = restored(settings, read_tensors(tmp_path / "m"))
+    assert found["m.weight"].is_meta
+    assert found["m.weight"].shape == stored["expected"].shape
 
 
 @pytest.mark.filterwarnings("ignore::models.remarks.DataWarning")
