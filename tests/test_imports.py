@@ -260,7 +260,7 @@ OWNERS = {
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
-        *("service/http/", "service/calls/", "service/api/codec.py"),
+        *("service/http/", "service/calls/", "service/api/codec.py", "service/api/generation.py"),
         *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),
     "jinja2": ("service/text/template_worker.py",),
@@ -287,7 +287,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
-    *("calls/texts", "calls/tokens"),
+    *("calls/generation", "calls/texts", "calls/tokens"),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
