@@ -19,7 +19,7 @@ from service.generation.cache.prefix_store import PrefixStore
 from service.generation.choosing.params import SamplingParams
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import TokenLogprobs
-from service.generation.decoders.decoder_interface import Decoder, PagedDecoder
+from service.generation.decoders.decoder_interface import Decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.sequence import GenerationRequest, Sequence
@@ -272,7 +272,7 @@ async def read(generation: Generation) -> list[Answer]:
 
 @asynccontextmanager
 async def engine_on(
-    decoder: Decoder | PagedDecoder,
+    decoder: Decoder,
     *,
     observer: RecordingObserver | None = None,
     queue: QueueLimits | None = None,
