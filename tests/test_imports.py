@@ -37,7 +37,7 @@ ROOMS = {
     "service/contract": Room("errors"),
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
-    "service/calls": Room("errors"),
+    "service/calls": Room("errors grammars"),
     "service/text": Room("errors calls contract runtime"),
     "service/grammars": Room("errors runtime"),
     "service/observe": Room(
@@ -49,9 +49,9 @@ ROOMS = {
     ),
     "service/generation/text_stream": Room(),
     "service/generation/adapter_places": Room("contract"),
-    "service/generation/choosing": Room("errors grammars"),
+    "service/generation/choosing": Room("errors grammars calls"),
     "service/generation/sequence": Room(
-        "records contract grammars generation/choosing generation/text_stream"
+        "records contract grammars calls generation/choosing generation/text_stream"
     ),
     "service/generation/stream": Room("errors generation/choosing generation/sequence"),
     "service/generation/cache": Room("generation/sequence"),
@@ -77,7 +77,7 @@ ROOMS = {
         " serving/tasks"
     ),
     "service/repository": Room(
-        "errors records contract settings runtime text observe batching generation"
+        "errors records contract settings runtime text calls observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
         "limits loading repository version",
@@ -283,11 +283,9 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *("calls/texts", "calls/tokens", "calls/models"),
-    *(
-        f"calls/{name}"
-        for name in ("answers", "conversation", "features", "images", "reading", "record")
-    ),
+    *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
+    *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
+    *("calls/texts", "calls/tokens"),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -326,7 +324,7 @@ POLICY = (
     "generation/choosing/top_candidates",
     "generation/wait_estimator",
     "generation/steps/packed_scheduler",
-    "generation/choosing/params",
+    "generation/choosing/vocabulary",
     "generation/cache/prefix_store",
     "generation/choosing/sampler_state",
     "generation/choosing/sampling",
@@ -561,7 +559,7 @@ def test_an_import_upwards_is_found(folder: str) -> None:
         ("service/http/openai", "service/http/huggingface/texts"),
         ("service/generation/decoders", "service/generation/engine"),
         ("service/api", "service/generation/engine"),
-        ("service/text", "service/generation/choosing/params"),
+        ("service/text", "service/generation/choosing/vocabulary"),
         ("commands/ask/client", "commands/ask/shown/tables"),
     ],
 )

@@ -6,11 +6,11 @@ docs/how-to/cuda.md says what was verified on CUDA.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from service.calls.sampling_values import sampling_of
 from service.contract.manifest import TOKEN_LISTS, Manifest
 from service.errors import InvalidArgument, LoadError, ModelFailed
-from service.generation.choosing.params import SamplingParams
 from service.generation.decoders.decoder import PREFILL_SUFFIX
 from service.generation.decoders.decoder_interface import Decoder, PagedDecoder, SlotDecoder
 from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
@@ -109,12 +109,11 @@ def _sampling(plan: ModelPlan, manifest: Manifest) -> Mapping[str, float]:
     """The model's own parameters, or `LoadError`; none where the settings leave them out."""
     if plan.settings.sampling_defaults == "none":
         return {}
-    values: dict[str, Any] = dict(manifest.sampling)
     try:
-        SamplingParams(**values)
+        sampling = sampling_of(manifest.sampling)
     except InvalidArgument as error:
         raise LoadError(f"manifest.json: sampling: {error}") from error
-    return manifest.sampling
+    return {name: getattr(sampling, name) for name in manifest.sampling}
 
 
 def _open_chat(plan: ModelPlan, tokenizer: PromptTokenizer) -> Chat | None:
