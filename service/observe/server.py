@@ -4,7 +4,7 @@ They are read from plain numbers at a scrape; nothing is counted twice, and no c
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -93,15 +93,15 @@ class ServerCollector(Collector):
             calls.add_metric((protocol,), count)
         yield calls
         begun = {(protocol,): count for protocol, count in numbers.num_begun().items()}
-        yield _counter("attendant_calls", ("protocol",), begun)
+        yield _counter("attendant_calls", ("protocol",), begun.items())
         responses = {(str(status),): count for status, count in numbers.http_statuses.items()}
-        yield _counter("attendant_http_responses", ("status",), dict(sorted(responses.items())))
+        yield _counter("attendant_http_responses", ("status",), sorted(responses.items()))
         yield _gauge(
             "attendant_tls_certificate_expiry_timestamp_seconds", numbers.certificate_ends_s()
         )
         refusals = {(bound,): numbers.refusals[bound] for bound in BOUNDS}
-        yield _counter("attendant_calls_refused", ("bound",), refusals)
-        loads = dict(sorted(dict(numbers.loads).items()))
+        yield _counter("attendant_calls_refused", ("bound",), refusals.items())
+        loads = sorted(dict(numbers.loads).items())
         yield _counter("attendant_model_loads", ("model", "outcome"), loads)
         yield InfoMetricFamily("attendant_build", HELPS["attendant_build"], numbers.build)
 
@@ -115,10 +115,10 @@ def _gauge(name: str, value: float | None) -> GaugeMetricFamily:
 
 
 def _counter(
-    name: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], int]
+    name: str, labels: tuple[str, ...], counts: Iterable[tuple[tuple[str, ...], int]]
 ) -> CounterMetricFamily:
     """A counter with a sample for each combination of labels."""
     counter = CounterMetricFamily(name, HELPS[name], labels=labels)
-    for values, count in counts.items():
+    for values, count in counts:
         counter.add_metric(values, count)
     return counter
