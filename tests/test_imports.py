@@ -203,6 +203,9 @@ ROOMS = {
         " ask/options ask/shown ask/bulk service"
     ),
     "commands/train": Room("errors flags columns help pictures remarks models"),
+    "commands/folders": Room(
+        "errors flags remarks train models export service/contract service/settings"
+    ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"
     ),
@@ -347,6 +350,7 @@ POLICY = (
     "text/word_cache",
     "runtime/pace",
     "text/pair_tokenizer",
+    "text/places",
     "text/special_texts",
     "text/token_bytes",
     "text/tokenizer",
