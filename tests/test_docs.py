@@ -20,7 +20,6 @@ from tests.test_imports import ROOMS
 ROOT = Path(__file__).parents[1]
 LOOSE = {
     "__main__",
-    "locustfile",
     "flags",
     "help",
     "pictures",

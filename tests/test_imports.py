@@ -80,7 +80,7 @@ ROOMS = {
         "errors records contract settings runtime text calls observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
-        "limits loading repository version",
+        "loading repository version",
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
@@ -225,7 +225,6 @@ ROOMS = {
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
-    "loadtests/locustfile": Room("load"),
     "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.
@@ -261,7 +260,7 @@ OWNERS = {
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
-        *("service/http/", "service/calls/", "service/api/codec.py"),
+        *("service/http/", "service/calls/", "service/api/codec.py", "service/api/generation.py"),
         *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),
     "jinja2": ("service/text/template_worker.py",),
@@ -288,7 +287,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
-    *("calls/texts", "calls/tokens"),
+    *("calls/generation", "calls/texts", "calls/tokens"),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",

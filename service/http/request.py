@@ -200,8 +200,9 @@ class Request:
         """
         calls, operation = self.front.calls, self.front.operations[path]
         caller = caller or self.caller
-        is_read = bool(more) or isinstance(message, msgspec.Struct)
-        call = operation.call if is_read else operation.answer
+        call: Callable[..., Awaitable[Any]] = operation.call
+        if not isinstance(message, msgspec.Struct):
+            call = operation.stream if more else operation.answer
         if not calls.is_on:
             return await call(message, caller, *more)
         with calls.watch(path, message, self.arrival):

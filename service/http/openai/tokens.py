@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.api.conversations import conversation_of
+from service.api.generation_messages import conversation_of
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
 from service.http.openai.completions import DETOKENIZE, TOKENIZE
