@@ -3,11 +3,11 @@
 from attendant.v1 import text_pb2
 
 from service.api.codec import writer
-from service.calls.models import ModelFacts
+from service.calls.models import Models
 from service.repository.repository import ModelRepository
 from service.serving.model import Caller
 
-_WRITE = writer(text_pb2.Model, ModelFacts)
+_WRITE = writer(text_pb2.ListModelsResponse, Models)
 
 
 class ModelList:
@@ -20,5 +20,6 @@ class ModelList:
     async def ListModels(
         self, request: text_pb2.ListModelsRequest, caller: Caller
     ) -> text_pb2.ListModelsResponse:
-        models = [_WRITE(model.facts()) for model in self._repository.models()]
-        return text_pb2.ListModelsResponse(models=models, max_texts=self._max_items)
+        models = [model.facts() for model in self._repository.models()]
+        response: text_pb2.ListModelsResponse = _WRITE(Models(models, self._max_items))
+        return response

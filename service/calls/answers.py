@@ -1,12 +1,19 @@
-"""Parts of several calls' answers: where their time went, labels, tokens and rows of numbers."""
+"""Parts of several calls' answers: where their time went, labels, tokens and rows of numbers.
 
-from typing import TypeAlias
+Imports NumPy where numbers are read: a command line has the records for its flags alone.
+"""
+
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-import numpy as np
 
-# Float32, [D]. A list of many numbers is made where it is read, once.
-Values: TypeAlias = np.ndarray | tuple[()]
+if TYPE_CHECKING:
+    import numpy as np
+
+    # Float32, [D]. A list of many numbers is made where it is read, once.
+    Values: TypeAlias = np.ndarray | tuple[()]
+else:
+    Values = object
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -65,10 +72,11 @@ class AttentionMatrix(msgspec.Struct, frozen=True):
 
 def numbers_of(values: Values) -> list[float]:
     """The values of a row, as JSON has them."""
-    numbers: list[float] = np.asarray(values).tolist()
-    return numbers
+    return [] if isinstance(values, tuple) else list(values.tolist())
 
 
 def single(value: float) -> float:
     """A number as answers have it: of float32, whichever way it was computed."""
+    import numpy as np
+
     return float(np.float32(value))

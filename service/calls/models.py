@@ -21,6 +21,10 @@ class Example(msgspec.Struct, frozen=True):
     image: bytes = b""
 
 
+class ListModels(msgspec.Struct, frozen=True):
+    """The request for all models; it has no fields."""
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a model. The fields are those of the message `Model`, which explains them."""
 
@@ -66,3 +70,10 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     def also(self, **more: object) -> "ModelFacts":
         """A copy of the facts, with further ones."""
         return msgspec.structs.replace(self, **more)
+
+
+class Models(msgspec.Struct, frozen=True):
+    """All models of a server, and how many texts a request to it may have."""
+
+    models: Sequence[ModelFacts]
+    max_texts: int
