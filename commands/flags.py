@@ -26,15 +26,20 @@ def shown_as(choices: Collection[str]) -> str | None:
 
 
 def argument(
-    name: str, kind: object, text: str, envvar: str | None = None, choices: Collection[str] = ()
+    name: str,
+    kind: object,
+    text: str,
+    envvar: str | None = None,
+    choices: Collection[str] = (),
+    default: object = ...,
 ) -> inspect.Parameter:
     """An argument; with a variable only if it is the only one of its command.
 
     Words fill arguments from the first on. A word that is meant for the second would be taken for
     the first, also if a variable names that.
     """
-    given = typer.Argument(help=text, envvar=envvar, autocompletion=completing(choices))
-    return _parameter(name, kind, given)
+    given = typer.Argument(default, help=text, envvar=envvar, autocompletion=completing(choices))
+    return parameter(name, kind, given)
 
 
 def flag(
@@ -47,6 +52,7 @@ def flag(
     shown: bool | str = True,
     spelt: Sequence[str] = (),
     choices: Collection[str] = (),
+    metavar: str | None = None,
     panel: str | None = None,
     low: float | None = None,
     high: float | None = None,
@@ -64,12 +70,12 @@ def flag(
         envvar=envvar,
         show_default=shown,
         autocompletion=completing(choices),
-        metavar=shown_as(choices),
+        metavar=metavar or shown_as(choices),
         rich_help_panel=panel,
         min=low,
         max=high,
     )
-    return _parameter(name, kind, option)
+    return parameter(name, kind, option)
 
 
 def flags_of(
@@ -98,6 +104,7 @@ def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.P
         shown=about.get("shown") or True,
         spelt=about.get("spelt", ()),
         choices=about.get("choices", ()),
+        metavar=about.get("metavar"),
         panel=about.get("panel"),
         low=low,
         high=None if high == INF else high,
@@ -113,7 +120,8 @@ def command_of(
         function(**values)
 
     command.__doc__ = function.__doc__
-    command.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    named = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
+    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     command.__annotations__ = {flag.name: flag.annotation for flag in parameters}
     return command
 
@@ -138,5 +146,6 @@ def _written(limit: float) -> str:
     return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def _parameter(name: str, kind: object, option: object) -> inspect.Parameter:
+def parameter(name: str, kind: object, option: object) -> inspect.Parameter:
+    """A parameter of a command, which Typer's option or argument describes."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)

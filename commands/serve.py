@@ -5,9 +5,9 @@ import signal
 import sys
 from typing import Any, Literal
 
-from commands.ask.client.client import try_models
 from commands.ask.options import console
 from commands.ask.shown import tables
+from commands.ask.trials import try_models
 from commands.errors import errors
 from commands.flags import command_of, flag, flags_of
 from service.errors import SettingError

@@ -281,7 +281,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *("calls/texts", "calls/tokens", "calls/models"),
+    *("calls/texts", "calls/tokens", "calls/models", "calls/methods"),
     *(
         f"calls/{name}"
         for name in ("answers", "conversation", "features", "images", "reading", "record")

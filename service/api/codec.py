@@ -2,8 +2,8 @@
 
 Both sides use it: a server reads requests and writes answers, a client writes requests and reads
 answers. Made once per method, when the server starts or a client first asks: a name that one side
-alone has stops the start. What is alike stays what it is: lists of a message are a record's as
-they are.
+alone has stops the start. What is alike stays what it is: lists of a request's message are its
+record's as they are; an answer's are copied, as its record is kept.
 
 Rows of float32 are copied as bytes: a message's own list makes an object of each number. A repeated
 float is written as its number, its size and its values in little-endian float32, so that a row of
@@ -25,6 +25,7 @@ from msgspec import to_builtins
 
 from service.api.wire import bytes_prefix
 from service.calls.answers import Values
+from service.calls.record import Call
 
 Convert: TypeAlias = Callable[[Any], Any]
 Record: TypeAlias = type[msgspec.Struct]
@@ -50,13 +51,13 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
 
 def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}) -> Convert:
     fields, hints = _fields_of(message, record), get_type_hints(record)
-    names = record.__struct_fields__
-    get = attrgetter(*names) if len(names) > 1 else lambda each: (getattr(each, names[0]),)
+    names, is_call = record.__struct_fields__, issubclass(record, Call)
+    get = attrgetter(*names) if len(names) > 1 else lambda each: [getattr(each, n) for n in names]
     places = {name: place for place, name in enumerate(names)}
     converts = [
         (places[name], how)
         for name in names
-        if name not in own and (how := _read(fields[name], hints[name]))
+        if name not in own and (how := _read(fields[name], hints[name], is_call=is_call))
     ]
     optional = [(places[name], name) for name in names if _may_be_none(fields[name], hints[name])]
     further = [(places[name], how) for name, how in own.items()]
@@ -103,7 +104,7 @@ def _fields_of(message: Descriptor, record: Record) -> dict[str, FieldDescriptor
     return fields
 
 
-def _read(field: FieldDescriptor, hint: Any) -> Convert | None:  # noqa: ANN401 - a type
+def _read(field: FieldDescriptor, hint: Any, *, is_call: bool) -> Convert | None:  # noqa: ANN401
     """Function that makes a record's value of a message's; None where they are the same."""
     if field.enum_type is not None:
         names = names_of(field.enum_type)
@@ -118,7 +119,9 @@ def _read(field: FieldDescriptor, hint: Any) -> Convert | None:  # noqa: ANN401 
     if _has_record(field):
         read = _reader(field.message_type, _record_in(hint))
         return (lambda rows: [read(row) for row in rows]) if field.is_repeated else read
-    return dict if field.message_type is not None else None
+    if field.message_type is not None:
+        return dict
+    return list if field.is_repeated and not is_call else None
 
 
 def _may_be_none(field: FieldDescriptor, hint: Any) -> bool:  # noqa: ANN401 - a type

@@ -1,13 +1,11 @@
 """`ListModels`: what every model says of itself."""
 
-from attendant.v1 import text_pb2
+from collections.abc import Callable
+from typing import Any
 
-from service.api.codec import writer
-from service.calls.models import Models
+from service.calls.models import ListModels, Models
 from service.repository.repository import ModelRepository
 from service.serving.model import Caller
-
-_WRITE = writer(text_pb2.ListModelsResponse, Models)
 
 
 class ModelList:
@@ -18,8 +16,10 @@ class ModelList:
         self._max_items = max_items
 
     async def ListModels(
-        self, request: text_pb2.ListModelsRequest, caller: Caller
-    ) -> text_pb2.ListModelsResponse:
+        self,
+        call: ListModels,
+        caller: Caller,
+        build: Callable[[Any], Any] = lambda models: models,
+    ) -> object:
         models = [model.facts() for model in self._repository.models()]
-        response: text_pb2.ListModelsResponse = _WRITE(Models(models, self._max_items))
-        return response
+        return build(Models(models, self._max_items))

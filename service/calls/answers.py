@@ -3,7 +3,7 @@
 Imports NumPy where numbers are read: a command line has the records for its flags alone.
 """
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,14 @@ class Timings(msgspec.Struct, frozen=True):
     compute_seconds: float = 0.0
     total_seconds: float = 0.0
 
+    def __add__(self, other: "Timings") -> "Timings":
+        """The sums of both."""
+        return Timings(
+            self.queue_seconds + other.queue_seconds,
+            self.compute_seconds + other.compute_seconds,
+            self.total_seconds + other.total_seconds,
+        )
+
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of every answer."""
@@ -30,6 +38,10 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     version: str
     timings: Timings
+
+    def also(self, **more: object) -> Self:
+        """A copy of the answer, with other values."""
+        return msgspec.structs.replace(self, **more)
 
 
 class Row(msgspec.Struct, frozen=True):

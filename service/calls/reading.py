@@ -17,8 +17,13 @@ class FillMask(Call, frozen=True):
 
     texts: Annotated[Texts, said("Texts with masks.", counted=True)] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    top_k: Annotated[int, said("Words for each mask; 0 stands for 5.", low=0, high=U32)] = 0
-    candidates: Annotated[Texts, said("Words to choose among; not together with top_k.")] = ()
+    top_k: Annotated[
+        int, said("Words for each mask, most likely first; 0 stands for 5.", low=0, high=U32)
+    ] = 0
+    candidates: Annotated[
+        Texts,
+        said("Score only this word, which must be a single token.", flag="candidate"),
+    ] = ()
 
 
 class ClassifyTokens(Call, frozen=True):
@@ -33,11 +38,17 @@ class ClassifyTokens(Call, frozen=True):
 class Answer(Call, frozen=True):
     """A question about a context."""
 
-    question: Annotated[str, said("What is asked.")] = ""
-    context: Annotated[str, said("The text that has the answer.")] = ""
-    top_k: Annotated[int, said("Answers, best first; 0 stands for 1.", low=0, high=U32)] = 0
-    max_answer_tokens: Annotated[int, said("0 stands for 30.", low=0, high=U32)] = 0
-    must_answer: Annotated[bool, said("Answer also where none is likelier.")] = False
+    question: Annotated[str, said("Question to answer from the context.", argument=True)] = ""
+    context: Annotated[str, said("Text that contains the answer.")] = ""
+    top_k: Annotated[
+        int, said("Largest number of answers, best first; 0 stands for 1.", low=0, high=U32)
+    ] = 0
+    max_answer_tokens: Annotated[
+        int, said("Longest answer in tokens; 0 means 30.", low=0, high=U32)
+    ] = 0
+    must_answer: Annotated[
+        bool, said("Answer even if it is more likely that the context has no answer.")
+    ] = False
 
 
 class Fill(msgspec.Struct, frozen=True):

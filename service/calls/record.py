@@ -10,7 +10,7 @@ nothing of messages, bodies or models.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias, get_args, get_origin
 
 import msgspec
 
@@ -24,6 +24,8 @@ class About(NamedTuple):
     """A field's account of itself."""
 
     name: str
+    type: Any
+    default: Any  # `msgspec.NODEFAULT` where it must be given
     help: str
     says: dict[str, Any]  # low, high, counted, instead_of, also: see `said`
 
@@ -33,7 +35,8 @@ def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typ
 
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most
     `--max-texts` of; a field that says `instead_of` may stand in place of a counted one. `paired`
-    fields have an element, or a text, for each counted one.
+    fields have an element, or a text, for each counted one. In a command line, an `argument` has
+    no flag, and `flag` is the flag's name where it is not the field's.
     """
     bounds = {"minimum": says.get("low"), "maximum": says.get("high")}
     schema = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -44,19 +47,24 @@ class Call(msgspec.Struct, frozen=True):
     """The fields of every request. Raises `InvalidArgument` for a number outside its bounds."""
 
     model: Annotated[str, said("Name of a served model.")]
-    version: Annotated[str, said("Version; empty for the highest one served.")] = ""
+    version: Annotated[
+        str, said("Version of the model; by default the highest version that is served.")
+    ] = ""
 
     def __post_init__(self) -> None:
         for name, low, high in _bounds(type(self)):
             if not low <= (value := getattr(self, name)) <= high:  # nor is NaN
                 raise invalid_field(name, f"is {value}, expected {low} to {high}")
 
+    def also(self, **more: object) -> Self:
+        """A copy of the request, with other values."""
+        return msgspec.structs.replace(self, **more)
+
 
 @cache
 def abouts(record: type[msgspec.Struct]) -> tuple[About, ...]:
     """Accounts of the fields of a record, in their order."""
-    hints = get_type_hints(record, include_extras=True)
-    return tuple(_about(name, hints[name]) for name in record.__struct_fields__)
+    return tuple(map(_about, msgspec.structs.fields(record)))
 
 
 @cache
@@ -76,11 +84,12 @@ def _bounds(record: type[msgspec.Struct]) -> tuple[tuple[str, float, float], ...
     return tuple(
         (each.name, each.says["low"], each.says["high"])
         for each in abouts(record)
-        if "low" in each.says
+        if "low" in each.says and get_origin(each.type) is not Sequence
     )
 
 
-def _about(name: str, hint: Any) -> About:  # noqa: ANN401 - a type
-    metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+def _about(field: msgspec.structs.FieldInfo) -> About:
+    kind, *metas = get_args(field.type) if get_origin(field.type) is Annotated else [field.type]
     meta = next((each for each in metas if isinstance(each, msgspec.Meta)), said(""))
-    return About(name, meta.description or "", dict(meta.extra or {}))
+    says = dict(meta.extra or {})
+    return About(field.name, kind, field.default, meta.description or "", says)

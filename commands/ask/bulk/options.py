@@ -1,17 +1,18 @@
 """The flags of commands that read texts from a file and write results into one."""
 
-import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
-from commands.ask.client.client import Client
-from commands.ask.options import Server
+from commands.ask.asked import Asked
+from commands.ask.options import SEVERAL
 from commands.errors import FAILURE, INTERRUPTED, errors
+from commands.flags import argument, flags_of
 from service.errors import SettingError
 
 if TYPE_CHECKING:  # numpy, which a job needs and the flags do not
@@ -24,148 +25,74 @@ PANEL = "Files"
 RAY = "ray"
 
 
-def _option(name: str, text: str, *spelt: str, **more: Any) -> Any:
-    variable = f"ATTENDANT_BULK_{name}"
-    return typer.Option(*spelt, help=text, envvar=variable, rich_help_panel=PANEL, **more)
+def _says(default: Any, text: str, **about: Any) -> Any:
+    return field(default=default, metadata={"help": text, "panel": PANEL, **about})
 
 
-class Files(NamedTuple):
+@dataclass(frozen=True)
+class Files:
     """The flags of a job of files."""
 
-    input: Path | None = None
-    output: Path | None = None
-    field: str = "text"
-    in_flight: int = 4
-    window_lines: int = 2_048
-    patience_s: float = 600.0
-    restart: bool = False
-    foreground: bool = False
-    engine: tuple[str, str] | None = None
-    repository: Path = Path("model_repository")
-    actors: int = 0
-    actor_cpus: int = 2
+    input: Path | None = _says(
+        None, "File of texts, .txt, .jsonl, .csv, .tsv or .parquet, answered into --output."
+    )
+    output: Path | None = _says(
+        None,
+        "File of results, .npy, .jsonl or .parquet. It is there when the job is done; one that was "
+        "interrupted goes on by the same command.",
+    )
+    field: str = _says(
+        "text", "The field, or column, of the text in .jsonl, .csv, .tsv and .parquet."
+    )
+    in_flight: int = _says(4, "Requests in flight, of 64 texts each.", low=1, high=64)
+    window_lines: int = _says(
+        2_048,
+        "Lines that are put in the order of their lengths, and written together; an interrupted "
+        "job repeats less than two windows.",
+        low=64,
+        high=65_536,
+    )
+    patience_s: float = _says(
+        600.0,
+        "Seconds for which a request is repeated while the server is full or away; then the job "
+        "ends, and goes on by the same command.",
+        low=0,
+    )
+    restart: bool = _says(False, "Begin anew, and replace what is there.")
+    foreground: bool = _says(
+        False,
+        "Send requests as other clients do, in place of background requests, which run only while "
+        "no other request waits. The last digits of results then depend on what else is served.",
+    )
+    engine: tuple[str, str] | None = _says(
+        None,
+        "What computes in place of a server: 'ray' and the address of a Ray cluster, or 'ray "
+        "auto'. The extra `ray` installs it.",
+        metavar="ray ADDRESS",
+    )
+    repository: Path = _says(
+        Path("model_repository"),
+        "With --engine, the folder of models, at the same path on every node.",
+        spelt=("--model-repository", "--repository"),
+        variable="ATTENDANT_BULK_MODEL_REPOSITORY",
+    )
+    actors: int = _says(
+        0,
+        "With --engine, the most sessions at once; 0 is one for every --actor-cpus processors of "
+        "the cluster.",
+        low=0,
+        high=4_096,
+    )
+    actor_cpus: int = _says(2, "With --engine, the processors of each session.", low=1, high=1_024)
 
 
-NO_FILES = Files()
-OptionalTexts = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="One or more texts; '-' reads texts from stdin, one per line, and skips empty lines. "
-        "With --output, a file of texts."
-    ),
-]
+FILE_FLAGS = flags_of(Files, "ATTENDANT_BULK", has_limits=True)
+OPTIONAL_TEXTS = argument(
+    "texts", list[str] | None, f"{SEVERAL} With --output, a file of texts.", default=None
+)
 
 
-def takes_files(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes the flags of a job in place of its parameter `files`."""
-
-    def flags(
-        input: Annotated[  # noqa: A002 - the flag's name
-            Path | None,
-            _option(
-                "INPUT",
-                "File of texts, .txt, .jsonl, .csv, .tsv or .parquet, answered into --output.",
-            ),
-        ] = None,
-        output: Annotated[
-            Path | None,
-            _option(
-                "OUTPUT",
-                "File of results, .npy, .jsonl or .parquet. It is there when the job "
-                "is done; one that was interrupted goes on by the same command.",
-            ),
-        ] = None,
-        field: Annotated[
-            str,
-            _option(
-                "FIELD", "The field, or column, of the text in .jsonl, .csv, .tsv and .parquet."
-            ),
-        ] = NO_FILES.field,
-        in_flight: Annotated[
-            int, _option("IN_FLIGHT", "Requests in flight, of 64 texts each.", min=1, max=64)
-        ] = NO_FILES.in_flight,
-        window_lines: Annotated[
-            int,
-            _option(
-                "WINDOW_LINES",
-                "Lines that are put in the order of their lengths, and written "
-                "together; an interrupted job repeats less than two windows.",
-                min=64,
-                max=65_536,
-            ),
-        ] = NO_FILES.window_lines,
-        patience_s: Annotated[
-            float,
-            _option(
-                "PATIENCE_S",
-                "Seconds for which a request is repeated while the server is "
-                "full or away; then the job ends, and goes on by the same command.",
-                min=0,
-            ),
-        ] = NO_FILES.patience_s,
-        restart: Annotated[
-            bool, _option("RESTART", "Begin anew, and replace what is there.")
-        ] = False,
-        foreground: Annotated[
-            bool,
-            _option(
-                "FOREGROUND",
-                "Send requests as other clients do, in place of background "
-                "requests, which run only while no other request waits. The last digits of "
-                "results then depend on what else is served.",
-            ),
-        ] = False,
-        engine: Annotated[
-            tuple[str, str] | None,
-            _option(
-                "ENGINE",
-                "What computes in place of a server: 'ray' and the address of a Ray "
-                "cluster, or 'ray auto'. The extra `ray` installs it.",
-                metavar="ray ADDRESS",
-            ),
-        ] = None,
-        repository: Annotated[
-            Path,
-            _option(
-                "MODEL_REPOSITORY",
-                "With --engine, the folder of models, at the same path on every node.",
-                "--model-repository",
-                "--repository",
-            ),
-        ] = NO_FILES.repository,
-        actors: Annotated[
-            int,
-            _option(
-                "ACTORS",
-                "With --engine, the most sessions at once; 0 is one for every "
-                "--actor-cpus processors of the cluster.",
-                min=0,
-                max=4_096,
-            ),
-        ] = NO_FILES.actors,
-        actor_cpus: Annotated[
-            int,
-            _option(
-                "ACTOR_CPUS", "With --engine, the processors of each session.", min=1, max=1_024
-            ),
-        ] = NO_FILES.actor_cpus,
-    ) -> None: ...
-
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "files"]
-    added = inspect.signature(flags).parameters
-
-    def run(**values: Any) -> None:
-        files = Files(**{name: values.pop(name) for name in added})
-        command(**values, files=files)
-
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *added.values())]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
-
-
-def given(texts: list[str] | None) -> list[str]:
+def given(texts: Sequence[str] | None) -> Sequence[str]:
     """The texts that are arguments. Raises `SettingError` if there are none."""
     if not texts:
         raise SettingError(
@@ -175,7 +102,7 @@ def given(texts: list[str] | None) -> list[str]:
     return texts
 
 
-def input_of(files: Files, texts: list[str] | None, *, is_json: bool) -> Path | None:
+def input_of(files: Files, texts: Sequence[str] | None, *, is_json: bool) -> Path | None:
     """The file of texts; None where texts are given, or stdin. Raises `SettingError`."""
     if files.output is None:
         if files.input is not None:
@@ -208,27 +135,22 @@ def input_of(files: Files, texts: list[str] | None, *, is_json: bool) -> Path | 
     raise SettingError(f"--output is given, and {given}: expected --input FILE")
 
 
-def answer_file(
-    path: Path,
-    files: Files,
-    server: Server,
-    request: Any,
-    *,
-    has_queries: bool = False,
-) -> None:
+def answer_file(path: Path, asked: Asked, *, has_queries: bool = False) -> None:
     """Answer the texts of a file by requests like this one, and report it."""
     from commands.ask.bulk.job import run_job
     from commands.ask.bulk.sources import Source
 
-    assert files.output is not None, "it was checked"
+    files = asked.files
+    assert files is not None, "it was checked"
+    assert files.output is not None, "the same"
     source = Source(path, files.field, has_queries)
     source.check()
-    request.background = not files.foreground
+    call = asked.call(background=not files.foreground)
     if files.engine is not None:
-        _answer_on_cluster(source, files, request, has_queries=has_queries)
+        _answer_on_cluster(source, files, call, has_queries=has_queries)
         return
-    with Client(*server) as client:
-        job = _job_of(client, source, files, request, has_queries=has_queries)
+    with asked.client() as client:
+        job = _job_of(client, source, files, call, has_queries=has_queries)
         began_s = time.monotonic()
         try:
             before, reached = run_job(job, job.work.ask(client), restarts=files.restart)
@@ -247,7 +169,7 @@ def report(output: Path, before: "Reached", reached: "Reached", took_s: float) -
         raise typer.Exit(FAILURE)
 
 
-def _answer_on_cluster(source: "Source", files: Files, request: Any, *, has_queries: bool) -> None:
+def _answer_on_cluster(source: "Source", files: Files, call: Any, *, has_queries: bool) -> None:
     """Raises `SettingError`, and what the job raises."""
     assert files.engine is not None, "it was checked"
     assert files.output is not None, "the same"
@@ -265,8 +187,8 @@ def _answer_on_cluster(source: "Source", files: Files, request: Any, *, has_quer
     from commands.ask.bulk.ray_job import run_on_ray
 
     repository = files.repository.absolute()
-    with InProcess(repository, request.model) as local:
-        job = _job_of(local, source, files, request, has_queries=has_queries)
+    with InProcess(repository, call.model) as local:
+        job = _job_of(local, source, files, call, has_queries=has_queries)
     began_s = time.monotonic()
     before, reached = run_on_ray(
         job, address, repository, files.actors, files.actor_cpus, restarts=files.restart
@@ -275,7 +197,7 @@ def _answer_on_cluster(source: "Source", files: Files, request: Any, *, has_quer
 
 
 def _job_of(
-    client: "Asking", source: "Source", files: Files, request: Any, *, has_queries: bool
+    client: "Asking", source: "Source", files: Files, call: Any, *, has_queries: bool
 ) -> "Job":
     """A job for the version of the model that the client has."""
     from commands.ask.bulk.job import Job
@@ -283,8 +205,8 @@ def _job_of(
     from commands.ask.bulk.work import check_form, served_model, work_of
 
     assert files.output is not None, "it was checked"
-    model = served_model(client, request.model, request.version)
-    work = work_of(request, model, has_queries=has_queries)
+    model = served_model(client, call.model, call.version)
+    work = work_of(call, model, has_queries=has_queries)
     check_form(work.rows, files.output.suffix.lower())
     named = {"model": model.name, "version": model.version, "precision": model.precision}
     return Job(

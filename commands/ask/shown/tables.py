@@ -1,36 +1,45 @@
-"""Rich tables of the typed API's messages.
+"""Rich tables of answers.
 
 Texts of users and models go in as `Text`: rich would read "[/b]" in a string as markup.
 """
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attendant.v1 import features_pb2, reading_pb2, vision_pb2
-from attendant.v1 import text_pb2 as pb
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as PlainTable
 from rich.text import Text
 
-from commands.ask.client.client import Trial
+from service.calls.answers import Timings
+from service.calls.features import Features
+from service.calls.images import ImageClassifications
+from service.calls.reading import Answers, Entities, FilledTexts
+from service.calls.texts import (
+    Classifications,
+    Embeddings,
+    PairScores,
+    Ranking,
+    Similarities,
+)
 from service.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import numpy as np
 
     from commands.ask.shown.comparison import ComparedWord  # numpy, which few commands need
+    from commands.ask.trials import Trial
 
 Computed = (
-    pb.ClassifyResponse
-    | pb.EmbedResponse
-    | pb.ScorePairsResponse
-    | pb.RerankResponse
-    | reading_pb2.FillMaskResponse
-    | reading_pb2.ClassifyTokensResponse
-    | reading_pb2.AnswerResponse
-    | features_pb2.ExtractFeaturesResponse
-    | features_pb2.SimilarityResponse
+    Classifications
+    | Embeddings
+    | PairScores
+    | Ranking
+    | FilledTexts
+    | Entities
+    | Answers
+    | Features
+    | Similarities
 )
 SHOWN_VALUES = 4  # of a token's or text's features
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
@@ -55,7 +64,7 @@ class Table(PlainTable):
             yield Text(str(self.below), "table.caption")
 
 
-def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Table:
+def classifications(texts: Sequence[str], response: Classifications) -> Table:
     """One row per text, its labels best first."""
     table = Table("text", "label", "scores", "tokens", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
@@ -65,7 +74,7 @@ def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Tabl
     return table
 
 
-def scores(texts: Sequence[str], response: pb.ScorePairsResponse) -> Table:
+def scores(texts: Sequence[str], response: PairScores) -> Table:
     """One row per text, those that match best first."""
     table = Table("text", "score", "tokens", caption=_caption(response))
     pairs = zip(texts, response.results, strict=True)
@@ -74,7 +83,7 @@ def scores(texts: Sequence[str], response: pb.ScorePairsResponse) -> Table:
     return table
 
 
-def ranking(texts: Sequence[str], response: pb.RerankResponse) -> Table:
+def ranking(texts: Sequence[str], response: Ranking) -> Table:
     """One row per document, best first, with its number among the documents given."""
     table = Table("", "text", "score", "tokens", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
@@ -83,7 +92,7 @@ def ranking(texts: Sequence[str], response: pb.RerankResponse) -> Table:
     return table
 
 
-def images(names: Sequence[str], response: vision_pb2.ClassifyImageResponse) -> Table:
+def images(names: Sequence[str], response: ImageClassifications) -> Table:
     """One row per image, its labels best first."""
     caption = f"{response.model} version {response.version}: {_took(response.timings)}"
     table = Table("image", "label", "scores", "pixels", caption=caption)
@@ -94,7 +103,7 @@ def images(names: Sequence[str], response: vision_pb2.ClassifyImageResponse) -> 
     return table
 
 
-def entities(texts: Sequence[str], response: reading_pb2.ClassifyTokensResponse) -> Table:
+def entities(texts: Sequence[str], response: Entities) -> Table:
     """One row per entity, below the text that it is of."""
     table = Table("text", "entity", "label", "score", "characters", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
@@ -108,7 +117,7 @@ def entities(texts: Sequence[str], response: reading_pb2.ClassifyTokensResponse)
     return table
 
 
-def fills(texts: Sequence[str], response: reading_pb2.FillMaskResponse) -> Table:
+def fills(texts: Sequence[str], response: FilledTexts) -> Table:
     """One row per mask, its words best first."""
     table = Table("text", "mask", "fills", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
@@ -149,7 +158,7 @@ def comparison(prompts: "Sequence[str]", found: "Sequence[ComparedWord]") -> Tab
     return table
 
 
-def answers(response: reading_pb2.AnswerResponse) -> Table:
+def answers(response: Answers) -> Table:
     """One row per answer, best first, and one for there being none."""
     table = Table("answer", "score", "characters", caption=_caption(response))
     for found in response.answers:
@@ -159,7 +168,7 @@ def answers(response: reading_pb2.AnswerResponse) -> Table:
     return table
 
 
-def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+def embeddings(texts: Sequence[str], response: Embeddings) -> Table:
     """One row per text: the vector's beginning, and its cosine with every other text."""
     import numpy as np  # heavy, and every command reads this file
 
@@ -176,7 +185,7 @@ def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
     return table
 
 
-def vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+def vectors(texts: Sequence[str], response: Embeddings) -> Table:
     """One row per text, the vector's beginning."""
     table = Table("text", "vector", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
@@ -185,20 +194,19 @@ def vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
     return table
 
 
-def encoded_vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+def encoded_vectors(texts: Sequence[str], response: Embeddings) -> Table:
     """One row per text, the beginning of the vector's bytes as whole numbers."""
     table = Table("text", "encoding", "vector", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         for each in result.encoded:
-            name = pb.EmbeddingEncoding.Name(each.encoding).removeprefix("EMBEDDING_ENCODING_")
-            is_unsigned = name.startswith("U")
+            is_unsigned = each.encoding.startswith("u")
             numbers = memoryview(each.values).cast("B" if is_unsigned else "b").tolist()
             start = " ".join(map(str, numbers[:SHOWN_VALUES]))
-            table.add_row(_short(text), name.lower(), f"{start} … ({len(numbers)} bytes)")
+            table.add_row(_short(text), each.encoding, f"{start} … ({len(numbers)} bytes)")
     return table
 
 
-def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesResponse) -> Table:
+def features(texts: Sequence[str], response: Features) -> Table:
     """One row per text, or per token where tokens have vectors."""
     table = Table("text", "token", "vector", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
@@ -210,12 +218,12 @@ def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesRespons
     return table
 
 
-def similarities(texts: Sequence[str], response: features_pb2.SimilarityResponse) -> Table:
+def similarities(texts: Sequence[str], response: Similarities) -> Table:
     """One row and one column per text, or where those are too many, the most alike ones."""
     return likeness(texts, [row.values for row in response.rows], _caption(response))
 
 
-def likeness(texts: Sequence[str], rows: Sequence[Sequence[float]], caption: str = "") -> Table:
+def likeness(texts: Sequence[str], rows: Sequence[Any], caption: str = "") -> Table:
     """A value for every two texts, or where those are too many, the most alike ones of each."""
     if len(texts) > MAX_SIMILARITY_TEXTS:
         return most_alike(texts, rows, caption=caption)
@@ -228,7 +236,7 @@ def likeness(texts: Sequence[str], rows: Sequence[Sequence[float]], caption: str
 
 def most_alike(
     texts: Sequence[str],
-    rows: Sequence[Sequence[float]],
+    rows: Sequence[Any],
     numbers: Sequence[int] = (),
     first: int = 0,
     caption: str = "",
@@ -249,9 +257,7 @@ def most_alike(
     return table
 
 
-def word_vectors(
-    texts: Sequence[str], word: str, response: features_pb2.ExtractFeaturesResponse
-) -> "list[np.ndarray]":
+def word_vectors(texts: Sequence[str], word: str, response: Features) -> "list[np.ndarray]":
     """The mean vector of the tokens of a word's first occurrence in each text."""
     import numpy as np  # heavy, and every command reads this file
 
@@ -269,7 +275,7 @@ def word_vectors(
     return vectors
 
 
-def trials(found: Iterable[Trial]) -> Table:
+def trials(found: "Iterable[Trial]") -> Table:
     """Each model's answer to its example, with its duration."""
     table = Table("model", "version", "precision", "asked", "answered", "latency")
     for trial in found:
@@ -289,7 +295,7 @@ def _caption(response: Computed) -> str:
     return f"{answered_by}, {response.num_tokens} tokens: {_took(response.timings)}"
 
 
-def _took(timings: pb.Timings) -> str:
+def _took(timings: Timings) -> str:
     return (
         f"queue {timings.queue_seconds * 1e3:.1f} ms, "
         f"compute {timings.compute_seconds * 1e3:.1f} ms"

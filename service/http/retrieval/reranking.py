@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import text_pb2
 
+from service.calls.models import ModelFacts
 from service.calls.texts import PairScores, Ranking, Rerank, ScorePairs, Similarities, Similarity
 from service.errors import InputTooLong, InvalidArgument
 from service.http.numbers import Whole
@@ -249,7 +249,7 @@ async def _ranked_by_pairs(request: Request, model: str, ranking: _Ranking) -> _
     return _Ranked(model, scores, answer.num_tokens)
 
 
-async def _ranked_by_vectors(request: Request, model: text_pb2.Model, ranking: _Ranking) -> _Ranked:
+async def _ranked_by_vectors(request: Request, model: ModelFacts, ranking: _Ranking) -> _Ranked:
     if ranking.max_document_tokens is not None and ranking.max_document_tokens < model.max_tokens:
         raise unsupported(
             "max_tokens_per_doc",

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TypeAlias, cast
 
 import numpy as np
-from attendant.v1 import text_pb2
 
+from service.calls.models import ModelFacts
 from service.calls.texts import Embedding, Encoding
 from service.errors import InvalidArgument
 from service.http.shared.fields import MAX_ID
@@ -46,7 +46,7 @@ PURPOSES = {
 }
 
 
-def prompt_for(model: text_pb2.Model, purpose: str, field: str = "input_type") -> str:
+def prompt_for(model: ModelFacts, purpose: str, field: str = "input_type") -> str:
     """The name of the model's prompt for a purpose; empty where it has none. Raises `HttpError`."""
     known = PROMPTS_FOR.get(PURPOSES.get(purpose, purpose))
     if known is None:
