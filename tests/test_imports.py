@@ -181,7 +181,7 @@ ROOMS = {
     "commands/remarks": Room("pictures models/remarks"),
     "commands/errors": Room(),
     "commands/ask/lines": Room(),
-    "commands/ask/message_json": Room(),
+    "commands/ask/message_json": Room("ask/client"),
     "commands/ask/progress": Room("errors"),
     "commands/ask/client": Room("service", "access client health refusal tensor_client"),
     "commands/ask/in_flight": Room("ask/lines ask/client"),

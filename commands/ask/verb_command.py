@@ -72,7 +72,7 @@ def command_of_verb(name: str) -> Callable[..., None]:
         try:
             body(asked=asked, **given)
         except CallError as error:
-            _end(error, asked, has_several="texts" in verb.flags)
+            _end(error, asked, has_several=bool({"texts", "files"} & {*verb.flags.split()}))
 
     return command_of(run, [*parameters()])
 
