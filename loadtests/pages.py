@@ -113,7 +113,7 @@ def _first_page(results: Mapping[str, Result], subjects: Mapping[str, Sequence[R
         " and their range. *Mixed lengths* are those of reviews, messages and passages.",
         "",
         f"The machine: {machines.pop()}; measured {dates[0]} to {dates[-1]}. There was no GPU:"
-        " nothing here was run on [CUDA](cuda.md).",
+        " nothing here was run on [CUDA](how-to/cuda.md).",
         "",
         "| question | figure | range | goal | | repeat with |",
         "|---|---|---|---|---|---|",

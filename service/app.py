@@ -6,7 +6,7 @@ stop     NOT_SERVING at once, and serve on for `drain_delay_s`; close the ports 
          clients to connect elsewhere (GOAWAY); answer what was accepted, within a bound;
          end the engines. A second signal skips the waiting
 
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import asyncio

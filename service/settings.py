@@ -2,7 +2,7 @@
 
 One frozen record, checked when it is made. The command line fills it from flags
 and environment variables; tests make it by hand. docs/reference/settings.md lists them all,
-which a test checks. docs/cuda.md says what was verified on CUDA.
+which a test checks. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import ipaddress

@@ -83,7 +83,7 @@ TESTS = (
     "generation/steps/test_packed_scheduler",
     "generation/steps/test_packed_simulation",
     "generation/decoders/test_paged_decoder",
-    "generation/choosing/test_params",
+    "calls/test_sampling",
     "generation/cache/test_prefix_store",
     "generation/choosing/test_sampling",
     "generation/test_simulation",

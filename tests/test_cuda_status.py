@@ -1,4 +1,4 @@
-"""Every file that mentions CUDA says what was verified there, or refers to docs/cuda.md."""
+"""Every file that mentions CUDA says what was verified there, or refers to docs/how-to/cuda.md."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("commands", "deploy", "docs", "export", "loadtests", "models", "protos", "service")
 TEXTS = {"", ".md", ".proto", ".py", ".sh", ".toml", ".tpl", ".txt", ".yaml", ".yml"}
-PAGE = ROOT / "docs/cuda.md"
+PAGE = ROOT / "docs/how-to/cuda.md"
 STATUS = re.compile(r"[Uu]nverified\s+(?:#\s+)?on\s+CUDA\s+\((\d{4}-\d\d-\d\d)\)")
 SHARED_MEMORY = "CUDA's shared memory is refused, as tests check"
 # Files that mention CUDA for another reason than that something runs on it.
@@ -52,7 +52,7 @@ def test_a_file_that_mentions_cuda_says_what_was_verified_there(path: Path) -> N
         return
     text = path.read_text(encoding="utf-8")
     dates = set(STATUS.findall(text))
-    assert dates or "cuda.md" in text, "add 'docs/cuda.md says what was verified on CUDA.'"
+    assert dates or "cuda.md" in text, "add 'docs/how-to/cuda.md says what was verified on CUDA.'"
     assert dates <= set(STATUS.findall(PAGE.read_text(encoding="utf-8")))
 
 

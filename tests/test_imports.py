@@ -37,7 +37,7 @@ ROOMS = {
     "service/contract": Room("errors"),
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
-    "service/calls": Room("errors"),
+    "service/calls": Room("errors grammars"),
     "service/text": Room("errors calls contract runtime"),
     "service/grammars": Room("errors runtime"),
     "service/observe": Room(
@@ -49,20 +49,21 @@ ROOMS = {
     ),
     "service/generation/text_stream": Room(),
     "service/generation/adapter_places": Room("contract"),
-    "service/generation/choosing": Room("errors grammars"),
+    "service/generation/choosing": Room("errors grammars calls"),
     "service/generation/sequence": Room(
-        "records contract grammars generation/choosing generation/text_stream"
+        "records contract grammars calls generation/choosing generation/text_stream"
     ),
     "service/generation/stream": Room("errors generation/choosing generation/sequence"),
     "service/generation/cache": Room("generation/sequence"),
-    "service/generation/decoders": Room(
-        "errors contract runtime generation/choosing generation/cache",
-        "adapter_buffers decoder decoder_interface encoder_decoder opening paged_decoder",
-    ),
     "service/generation/steps": Room(
         "errors records grammars generation/adapter_places generation/choosing generation/sequence"
-        " generation/stream generation/cache generation/decoders",
-        "scheduler step",
+        " generation/stream generation/cache",
+        "packed_scheduler scheduler slot_scheduler step",
+    ),
+    "service/generation/decoders": Room(
+        "errors contract runtime generation/adapter_places generation/choosing generation/cache"
+        " generation/steps",
+        "adapter_buffers decoder decoder_interface encoder_decoder opening paged_decoder shape",
     ),
     "service/generation": Room(
         "errors records contract runtime generation/choosing generation/sequence"
@@ -76,7 +77,7 @@ ROOMS = {
         " serving/tasks"
     ),
     "service/repository": Room(
-        "errors records contract settings runtime text observe batching generation"
+        "errors records contract settings runtime text calls observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
         "limits loading repository version",
@@ -159,6 +160,7 @@ ROOMS = {
     ),
     "export/precision": Room(
         "errors graphs models service/contract/tensors service/generation/decoders/decoder"
+        " service/generation/decoders/shape"
     ),
     "export/checks": Room(
         "errors settings graphs models service/contract service/runtime service/batching/collate"
@@ -281,11 +283,9 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 # Computes and decides, without socket, thread, clock or session; of the server it imports more of
 # the same, so it is so at any depth.
 POLICY = (
-    *("calls/texts", "calls/tokens", "calls/models", "calls/methods"),
-    *(
-        f"calls/{name}"
-        for name in ("answers", "conversation", "features", "images", "reading", "record")
-    ),
+    *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
+    *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
+    *("calls/methods", "calls/texts", "calls/tokens"),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -324,7 +324,7 @@ POLICY = (
     "generation/choosing/top_candidates",
     "generation/wait_estimator",
     "generation/steps/packed_scheduler",
-    "generation/choosing/params",
+    "generation/choosing/vocabulary",
     "generation/cache/prefix_store",
     "generation/choosing/sampler_state",
     "generation/choosing/sampling",
@@ -536,7 +536,7 @@ def test_imports_run_down_in_every_folder(folder: str) -> None:
 # An import that no folder has, and the folder in which it would run up.
 UPWARDS = {
     "service/": ("service/runtime/session", "service/generation/engine"),
-    "service/generation/": ("service/generation/cache/kv_cache", "service/generation/steps/step"),
+    "service/generation/": ("service/generation/steps/step", "service/generation/decoders/decoder"),
     "service/http/": ("service/http/wire/plain", "service/http/front"),
     "commands/": ("commands/flags", "commands/main"),
     "commands/ask/": ("commands/ask/client/client", "commands/ask/shown/tables"),
@@ -559,7 +559,7 @@ def test_an_import_upwards_is_found(folder: str) -> None:
         ("service/http/openai", "service/http/huggingface/texts"),
         ("service/generation/decoders", "service/generation/engine"),
         ("service/api", "service/generation/engine"),
-        ("service/text", "service/generation/choosing/params"),
+        ("service/text", "service/generation/choosing/vocabulary"),
         ("commands/ask/client", "commands/ask/shown/tables"),
     ],
 )
@@ -613,33 +613,52 @@ def test_every_library_has_its_owners(library: str) -> None:
         assert any(user.startswith(owner) for user in users), f"{owner} does not import {library}"
 
 
-# Kinds of models: each says what it takes and does, and `serving/kinds.py` tells them apart.
+# Kinds that say themselves what they take and do: nobody outside their room tells them apart.
 KINDS = {
-    *("TextModel", "ImageModel", "GenerativeModel", "AdaptedModel", "SequenceModel"),
-    *("TensorModel", "BatchedModel"),
+    "service/serving/": {
+        *("TextModel", "ImageModel", "GenerativeModel", "AdaptedModel", "SequenceModel"),
+        *("TensorModel", "BatchedModel"),
+    },
+    "service/generation/decoders/": {
+        *("Decoder", "SlotDecoder", "PagedDecoder"),
+        *("OnnxDecoder", "OnnxPagedDecoder", "EncoderDecoder"),
+    },
+    "service/runtime/": {"Memory", "HostMemory", "DeviceMemory"},
+    "service/generation/cache/": {"KVCache", "PagedCache"},
+    "service/generation/steps/": {"SlotScheduler", "PackedScheduler", "SlotPlan", "PackedPlan"},
 }
 
 
-def kinds_told_apart(code: str) -> set[str]:
-    """The kinds of models that a module asks for by `isinstance`."""
+def told_apart(code: str) -> set[str]:
+    """Names of classes that a module asks for by `isinstance`."""
     return {
-        name.id
+        getattr(name, "id", "") or getattr(name, "attr", "")
         for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
         for name in ast.walk(node.args[1])
-        if isinstance(name, ast.Name) and name.id in KINDS
+        if isinstance(name, ast.Name | ast.Attribute)
     }
 
 
 @pytest.mark.parametrize("path", sources("service"), ids=relative)
-def test_kinds_of_models_are_told_apart_in_serving_alone(path: Path) -> None:
-    if not relative(path).startswith("service/serving/"):
-        assert not kinds_told_apart(path.read_text())
+def test_kinds_are_told_apart_in_their_own_room_alone(path: Path) -> None:
+    """Of models, decoders, memories, caches and schedulers."""
+    asked = told_apart(path.read_text())
+    for room, kinds in KINDS.items():
+        assert relative(path).startswith(room) or not asked & kinds
+
+
+def test_every_kind_is_a_class_of_its_room() -> None:
+    for room, kinds in KINDS.items():
+        trees = [ast.parse(path.read_text()) for path in sources(room)]
+        assert kinds <= {n.name for tree in trees for n in tree.body if isinstance(n, ast.ClassDef)}
 
 
 def test_a_kind_that_is_told_apart_is_found() -> None:
-    code = "isinstance(model, TextModel | ImageModel) or isinstance(each, (Other, AdaptedModel))"
-    assert kinds_told_apart(code) == {"TextModel", "ImageModel", "AdaptedModel"}
+    code = (
+        "isinstance(model, TextModel | ImageModel) or isinstance(each, (Other, room.AdaptedModel))"
+    )
+    assert {"TextModel", "ImageModel", "Other", "AdaptedModel"} <= told_apart(code)
 
 
 def modules_after(code: str) -> set[str]:

@@ -17,7 +17,7 @@ rm -rf numpy/f2py numpy/distutils # only for compiling: 3 MB
 # 4 MB that only making models needs, and the library for programs in C (29 MB).
 rm -rf onnxruntime/backend onnxruntime/datasets onnxruntime/quantization onnxruntime/tools onnxruntime/transformers \
     onnxruntime/capi/libonnxruntime.so.*
-# Of the CUDA image (docs/cuda.md): TensorRT's provider, without TensorRT; headers; second builds of NVRTC, which no library of these
+# Of the CUDA image (docs/how-to/cuda.md): TensorRT's provider, without TensorRT; headers; second builds of NVRTC, which no library of these
 # opens (114 MB); cuBLAS in place of a BLAS for the CPU.
 rm -rf onnxruntime/capi/libonnxruntime_providers_tensorrt.so nvidia/*/include \
     nvidia/*/lib/libnvrtc*.alt.so.* nvidia/*/lib/libnvblas.so.*

@@ -1,7 +1,7 @@
 """Write the plain manifests, and the chart's copies of other files: `make manifests`.
 
 The copies are rules, dashboards, and the server's settings in the chart's schema. A test fails
-where a file is stale. docs/cuda.md says what was verified on CUDA.
+where a file is stale. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import json

@@ -3,8 +3,8 @@
 Read from the registry of onnxruntime-gpu 1.31.1 (`get_all_opkernel_def`), for opsets 23 and 24 and
 version 1 of com.microsoft; docs/OperatorKernels.md of microsoft/onnxruntime lists that of its main
 branch. Types that no graph of ours has, as int16 and double, are left out; so are operators: what
-is not in the table has no kernel as far as an export is concerned. docs/cuda.md says what was
-verified on CUDA.
+is not in the table has no kernel as far as an export is concerned. docs/how-to/cuda.md says what
+was verified on CUDA.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import open_session
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import OnnxDecoder
-from service.generation.decoders.decoder_interface import Decoder
+from service.generation.decoders.decoder_interface import SlotDecoder
 
 NUM_STEPS = 64
 PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer
@@ -105,7 +105,7 @@ def measure_parity(
 
 
 def compare_decoding(
-    decoder: Decoder,
+    decoder: SlotDecoder,
     prompts: Sequence[Row],
     network: Recompute,
     recompute: Recompute | None = None,
@@ -147,7 +147,7 @@ class _Greedy:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: SlotDecoder,
         prompts: Sequence[Row],
         first_slot: int,
         *,
@@ -174,7 +174,7 @@ class _Greedy:
 
     @staticmethod
     def _prefill(
-        decoder: Decoder, prompts: Sequence[Row], first_slot: int, chunk: int | None
+        decoder: SlotDecoder, prompts: Sequence[Row], first_slot: int, chunk: int | None
     ) -> tuple[list[Row], list[int]]:
         """Compute all but the last chunk; what is left to do, and how much is done."""
         if chunk is None:

@@ -2,8 +2,8 @@
 
 ONNX Runtime's CPU kernel of `GroupQueryAttention` does not take the weights of these norms. So that
 the CPU can check a graph for CUDA, they are taken out of the operator again: each head of queries
-and keys is normalised before it, and everything else stays. docs/cuda.md says what was verified on
-CUDA.
+and keys is normalised before it, and everything else stays. docs/how-to/cuda.md says what was
+verified on CUDA.
 """
 
 import copy

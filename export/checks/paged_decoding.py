@@ -3,7 +3,7 @@
 The graph is run in float32 by ONNX's reference evaluator, with the operator in NumPy. Prompts of
 several lengths are packed into one run over scattered blocks, then one token and three tokens at
 once follow each. It is compared with a network whose weights are rounded as the graph's are, so
-that only the order of sums differs. Unverified on CUDA: docs/cuda.md.
+that only the order of sums differs. Unverified on CUDA: docs/how-to/cuda.md.
 """
 # ruff: noqa: N806 - suffixes are array layouts: S tokens, V vocabulary
 
@@ -27,7 +27,7 @@ from export.graphs.widened import widened
 from models.networks.llama import GroupedAttentionCore, Llama
 from models.networks.ropes import Rope
 from service.contract.manifest import Precision
-from service.generation.decoders.decoder import cache_names
+from service.generation.decoders.shape import cache_names
 
 MAX_ABS_ERROR = 1e-3  # of logits, as cached decoding in float32 is allowed
 BLOCK_SIZE = 8  # the server's are larger; so a short row has several

@@ -6,7 +6,7 @@ compute sizes of tensors are left out of that: ONNX Runtime places them on the C
 sizes are known there. They are those that depend on nothing but shapes and constants.
 
 Types are followed through the graph by the schemas of its operators, as com.microsoft's are unknown
-to ONNX's own inference. docs/cuda.md says what was verified on CUDA.
+to ONNX's own inference. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterator, Mapping

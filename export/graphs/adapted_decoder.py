@@ -37,7 +37,7 @@ from export.graphs.graph import check_fused, clean, export_program
 from models.networks.layers import FeedForward
 from service.contract.adapter import INPUT_SIDE, OUTPUT_SIDE
 from service.generation.decoders.adapter_buffers import MASK, PREFIX
-from service.generation.decoders.decoder import cache_names
+from service.generation.decoders.shape import cache_names
 
 
 class AdapterPlan(NamedTuple):

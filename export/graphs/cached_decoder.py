@@ -16,7 +16,7 @@ are quantised, their input is rounded once.
     present.{i}.key and .value               [B, Hkv, T, Dh]
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size
 
@@ -44,7 +44,8 @@ from models.networks.llama import (
 )
 from service.contract.manifest import Precision
 from service.generation.decoders.decoder import INPUTS as INPUTS_BUT_POSITIONS
-from service.generation.decoders.decoder import POSITIONS, cache_names
+from service.generation.decoders.decoder import POSITIONS
+from service.generation.decoders.shape import cache_names
 
 OPERATOR = "GroupQueryAttention"
 FIRST_LENGTH, NORMS_AT = 5, 14  # places among the operator's inputs

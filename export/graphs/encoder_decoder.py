@@ -52,8 +52,9 @@ from models.networks.attention import MultiHeadAttention, padding_mask
 from models.networks.layers import GatedFeedForward
 from models.networks.transformer import DecoderLayer, Transformer
 from service.contract.manifest import Precision
-from service.generation.decoders.decoder import TEXT_INPUTS, cache_names
+from service.generation.decoders.decoder import TEXT_INPUTS
 from service.generation.decoders.encoder_decoder import SOURCE_LENGTHS
+from service.generation.decoders.shape import cache_names
 
 CROSS_OPERATOR: Operator = "Attention"
 NUM_SOURCE = 12  # tokens of the example's sources

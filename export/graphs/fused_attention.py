@@ -9,7 +9,7 @@ Two operators compute the same thing. ONNX's own `Attention` measured faster on 
 `com.microsoft.MultiHeadAttention`: docs/explanation/decisions/0028-norms-are-not-fused.md. How
 padding is told decides which kernel CUDA takes, docs/explanation/decisions/0032-graphs-for-cuda.md:
 flash attention takes no mask, but `Attention` of opset 24 may be given the number of each row's
-keys instead. docs/cuda.md says what was verified on CUDA.
+keys instead. docs/how-to/cuda.md says what was verified on CUDA.
 
 Attention alone wants rows of one length. All else that a layer does, it does to each token by
 itself, so between attentions the real tokens of all rows lie one after the other, [1, N, D], and

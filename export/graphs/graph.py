@@ -1,7 +1,7 @@
 """A module's ONNX graph: trace it, clean it, count what was fused.
 
 The same weights give the same bytes: names are renumbered, and everything that tells
-where or when the trace was made is removed. docs/cuda.md says what was verified on CUDA.
+where or when the trace was made is removed. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import copy

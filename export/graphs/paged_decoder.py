@@ -16,7 +16,7 @@ tokens the cache holds of it, and in which blocks. The blocks are updated in pla
     present.{i}.key and .value               [blocks, block size, Hkv, Dh]
 
 The graph is traced, and its logits are compared with PyTorch's through the operator in NumPy.
-Unverified on CUDA: docs/cuda.md.
+Unverified on CUDA: docs/how-to/cuda.md.
 
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
@@ -35,7 +35,7 @@ from export.graphs.cached_decoder import (
 )
 from export.graphs.graph import DTYPES, check_fused, clean, export_program
 from service.contract.manifest import Precision
-from service.generation.decoders.decoder import cache_names
+from service.generation.decoders.shape import cache_names
 
 OPERATOR = "PagedAttention"
 INPUTS = (

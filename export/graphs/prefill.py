@@ -26,7 +26,8 @@ from export.graphs.int8_cache import MAX_STEP, Largest, scales_of
 from export.graphs.packing import Packing
 from models.networks.gpt import DecoderLayer
 from models.networks.llama import LlamaLayer
-from service.generation.decoders.decoder import TEXT_INPUTS, cache_names
+from service.generation.decoders.decoder import TEXT_INPUTS
+from service.generation.decoders.shape import cache_names
 
 OPERATOR = "Attention"
 

@@ -2,7 +2,7 @@
 
 Every weight keeps its rounded value and every node its place; only the type in which values are
 held is wider. So what is compared with PyTorch is the graph that is written, but for the rounding
-of what it computes in between. docs/cuda.md says what was verified on CUDA.
+of what it computes in between. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import onnx

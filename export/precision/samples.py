@@ -20,7 +20,8 @@ from export.graphs.int8_cache import Largest
 from models.data.generated.python_topics import python_topics
 from models.data.tokenizer import cutting_copy
 from service.contract.tensors import TensorSpec
-from service.generation.decoders.decoder import DecoderShape
+from service.generation.decoders.decoder import SLOTS
+from service.generation.decoders.shape import DecoderShape
 
 NUM_TEXTS = 192  # more did not measure better
 NUM_COMPARED = 160  # to compare answers on, none of them calibrated on: one is 0.6 per cent
@@ -87,7 +88,7 @@ def largest_values(
     Zeros where there are no rows; a row has at least one token.
     """
     session = open_session(model)
-    shape = DecoderShape.of(session.signature)
+    shape = DecoderShape.of(session.signature, SLOTS)
     caches = [spec.name for spec in session.signature.outputs if spec.name != "logits"]
     largest = {name: np.zeros((shape.num_kv_heads, shape.head_size)) for name in caches}
     for done, row in enumerate(rows, start=1):

@@ -1,7 +1,7 @@
 """Export one decoder: trace, quantise, check, measure, write. Each step may refuse.
 
 Knows nothing of the command line; a callback reports progress.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """Export one encoder-decoder: trace both graphs, check, write. Each step may refuse.
 
 Knows nothing of the command line; a callback reports progress.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import copy

@@ -7,7 +7,7 @@
 
 Runs from a checkout with the packages of `README.md` there, whether or not Attendant is installed.
 The budget is a hard limit of the whole command. The report is written after every section, so that
-it is there whenever the command ends. docs/cuda.md says what was verified on CUDA.
+it is there whenever the command ends. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import time

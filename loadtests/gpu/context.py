@@ -3,7 +3,7 @@
 A claim is a check, which fails the run where it does not hold, or a goal, which says how fast
 something is. Rows are plain JSON: the report makes tables of them, each key a column. `keep` writes
 what there is so far, so that a section that is stopped has a record too.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import json

@@ -3,7 +3,7 @@
 A turn takes prompts of one length to outputs of one length, all rows at once: prompts included on
 both sides. The step, whose traffic of memory is known, is the time between two tokens of a row.
 transformers compiles a step by itself where its cache is static and on a GPU.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import asyncio

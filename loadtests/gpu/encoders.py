@@ -3,7 +3,7 @@
 All ways take the same batches of token ids from the host and give logits to the host, as a server
 needs them. PyTorch computes in bfloat16 with its fused attention; it is spared the mask where all
 rows have one length, since it has a faster attention for that.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import time

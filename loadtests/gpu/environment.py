@@ -1,8 +1,8 @@
 """Section 1, the gate: the GPU, its driver, libraries, and whether a session runs on the device.
 
 Nothing is fatal where it is missing but the device itself: a machine without `nvidia-smi` has a
-report too. Where no session runs, the record has a diagnosis. docs/cuda.md says what was verified
-on CUDA.
+report too. Where no session runs, the record has a diagnosis. docs/how-to/cuda.md says what was
+verified on CUDA.
 """
 
 import importlib.metadata

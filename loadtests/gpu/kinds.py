@@ -2,7 +2,7 @@
 
 The four most used come first. Limits are of a precision, and are guesses until a GPU has calibrated
 them: each check prints what PyTorch itself differs by in that precision beside them.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from dataclasses import dataclass

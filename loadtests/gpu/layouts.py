@@ -4,7 +4,7 @@ A slot has room for the longest sequence, a sequence over blocks takes what it n
 a beginning that several prompts share are there once. So three loads: rows that are alike, prompts
 that share beginnings, and those again with memory for a few slots only, where the number of
 sequences that run at once is what differs. The paged cache is for CUDA alone: on a CPU the slots
-are measured by themselves. docs/cuda.md says what was verified on CUDA.
+are measured by themselves. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import statistics

@@ -3,7 +3,7 @@
 They are made by processes beside the sections, side by side, the most valuable first, and shared by
 all sections and runs. A section takes models as they come. What cannot be exported is kept with its
 reason. The folder is named after the sources that exports depend on: after a change of the exporter
-everything is exported again. docs/cuda.md says what was verified on CUDA.
+everything is exported again. docs/how-to/cuda.md says what was verified on CUDA.
 
 A shape's graph is traced and written without the comparisons of an export, which take minutes for
 large networks on a processor. Its weights are random and the same on both sides; speed does not

@@ -5,7 +5,8 @@ of its precision; what PyTorch itself differs by in that precision stands beside
 the limits are to be set by. Of the same session ONNX Runtime says which provider took each node:
 one without a kernel for CUDA would run on the CPU, and its tensors would be copied in every run. An
 operator without a kernel may be replaced by the nodes of its definition, so the fused ones are
-counted; of attention, CUDA says which kernel ran. docs/cuda.md says what was verified on CUDA.
+counted; of attention, CUDA says which kernel ran. docs/how-to/cuda.md says what was verified
+on CUDA.
 """
 
 import copy

@@ -27,10 +27,11 @@ from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import OnnxDecoder
-from service.generation.decoders.decoder_interface import PackedInputs, PagedDecoder
+from service.generation.decoders.decoder_interface import PagedDecoder
 from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.decoders.opening import CacheLimits, open_decoder
 from service.generation.decoders.paged_decoder import open_paged_decoder
+from service.generation.steps.packed_scheduler import PackedInputs
 from service.runtime.session import OnnxSession, SessionOptions
 
 NUM_ROWS = 8

@@ -2,7 +2,7 @@
 
 Failures come first, then what was left out. Knows the shape of findings (`context.py`) and of no
 particular section.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

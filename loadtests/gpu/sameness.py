@@ -4,7 +4,7 @@ A text in a batch and alone; a sequence continued from the cache and computed an
 others used before, and from a prompt in pieces; a seeded text alone and among others. On the CPU
 they are equal but for the order of sums. On a GPU the kernel depends on the size of a batch, so
 that numbers differ by the precision's rounding, and now and then a choice between two tokens about
-as good; both are measured. docs/cuda.md says what was verified on CUDA.
+as good; both are measured. docs/how-to/cuda.md says what was verified on CUDA.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, V vocabulary
 

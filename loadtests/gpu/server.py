@@ -1,7 +1,7 @@
 """Sections 3 and 9: the server from end to end, and rounds of loading and unloading.
 
 `attendant serve` over exported models, with tritonclient: classify, embed, stream, leave, drain.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import signal

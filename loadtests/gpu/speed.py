@@ -2,8 +2,8 @@
 
 First all shapes beside PyTorch as it is, then, where time is left, beside what it compiles. Every
 figure stands beside the machine's own limits. Goals are of our fastest way. The loads are in
-`encoders.py` and `decoders.py`, what work costs at least in `counts.py`. docs/cuda.md says what was
-verified on CUDA.
+`encoders.py` and `decoders.py`, what work costs at least in `counts.py`. docs/how-to/cuda.md says
+what was verified on CUDA.
 """
 
 from loadtests.gpu import decoders, encoders

@@ -3,7 +3,7 @@
 The ways of one round are compared with each other, so that a clock that changes, or other work on
 the machine, changes them alike. Rounds go on until there are enough or the time is over. The limits
 are measured through PyTorch in the same run: every figure stands beside them.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import gc

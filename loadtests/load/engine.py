@@ -13,9 +13,9 @@ from typing import TypeVar
 import numpy as np
 
 from loadtests.load.closed_loop import closed_loop
+from service.calls.sampling_values import sampling_of
 from service.contract.files import ModelSource
 from service.errors import LoadError
-from service.generation.choosing.params import SamplingParams
 from service.generation.sequence import Sequence as Sample
 from service.observe.observers import Observers
 from service.records import Observer, RanStep
@@ -105,7 +105,7 @@ class _Steps(Observer):
 
 async def run_one(model: GenerativeModel, prompt: Prompt, **params: object) -> Sample:
     """Generate, and return the sequence with its timings."""
-    sampling_params = SamplingParams.from_mapping(
+    sampling_params = sampling_of(
         {"temperature": 0.0, "max_tokens": prompt.num_tokens, "ignore_eos": True, **params}
     )
     started_s = time.monotonic()

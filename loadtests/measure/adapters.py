@@ -38,10 +38,10 @@ from loadtests.measure.records import (
     option,
 )
 from loadtests.measure.steps import open_decoder as open_plain
+from service.calls.sampling import Sampling
 from service.contract.adapter import Adapter, Factors
 from service.contract.queue_policies import QueuePolicy
 from service.errors import LoadError
-from service.generation.choosing.params import SamplingParams
 from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.decoders.opening import CacheLimits, open_decoder
 from service.generation.engine import GenerationEngine
@@ -126,7 +126,7 @@ class Engine:
         prompt = np.random.default_rng(index).integers(1, self.decoder.vocab_size, PROMPT_TOKENS)
         request = GenerationRequest(
             prompt.astype(np.int32),
-            SamplingParams(temperature=0.0, ignore_eos=True),
+            Sampling(temperature=0.0, ignore_eos=True),
             num_tokens,
             time.monotonic(),
             namespace=str(adapter.number) if adapter else "",

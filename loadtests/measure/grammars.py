@@ -29,9 +29,9 @@ from loadtests.measure.records import (
     option,
 )
 from loadtests.measure.steps import open_decoder
+from service.calls.sampling import Sampling
 from service.contract.manifest import Manifest
 from service.contract.queue_policies import QueuePolicy
-from service.generation.choosing.params import SamplingParams
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.sequence import GenerationRequest, Vocabulary
@@ -125,7 +125,7 @@ class Bench:
         await asyncio.gather(*map(self._generate, matchers))
 
     async def _generate(self, matchers: tuple[GrammarMatcher, ...]) -> None:
-        params = SamplingParams(
+        params = Sampling(
             temperature=self._temperature,
             ignore_eos=not matchers,
             grammar=self._grammar if matchers else None,

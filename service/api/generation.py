@@ -15,9 +15,9 @@ from service.api.admission import Admission
 from service.api.conversations import conversation_of
 from service.api.long_work import LONG_BYTES
 from service.calls.conversation import Conversation
+from service.calls.sampling import Sampling
 from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, invalid_field
-from service.generation.choosing.params import SamplingParams, with_defaults
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
 from service.grammars.form import take_grammar
@@ -141,10 +141,10 @@ class GenerationCalls:
 
     async def _read(
         self, request: pb.GenerateRequest, defaults: Mapping[str, float] = {}
-    ) -> tuple[Prompt, SamplingParams]:
+    ) -> tuple[Prompt, Sampling]:
         """The prompt and its parameters, read on another thread where they are long."""
 
-        def read() -> tuple[Prompt, SamplingParams]:
+        def read() -> tuple[Prompt, Sampling]:
             return _prompt(request), _to_params(request.sampling_params, defaults)
 
         if request.ByteSize() <= LONG_BYTES:
@@ -187,11 +187,13 @@ def _reading(request: pb.GenerateRequest) -> PromptReading:
     )
 
 
-def _to_params(message: pb.SamplingParams, defaults: Mapping[str, float] = {}) -> SamplingParams:
+def _to_params(message: pb.SamplingParams, defaults: Mapping[str, float] = {}) -> Sampling:
     """The set fields of a message and a model's defaults; the record has the others and bounds."""
     values = {field.name: _plain(value) for field, value in message.ListFields()}
     grammar = take_grammar(values)
-    return SamplingParams(**with_defaults(values, defaults), grammar=grammar)
+    if grammar is not None:
+        values["grammar"] = grammar
+    return Sampling.of(values).over(defaults)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field of the message holds

@@ -8,7 +8,7 @@ Bounds are checked here and not by msgspec: the error's text is the house's, at 
 nothing of messages, bodies or models.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Self, TypeAlias, get_args, get_origin
 
@@ -17,6 +17,7 @@ import msgspec
 from service.errors import invalid_field
 
 U32 = 2**32 - 1
+MAX_SHOWN_CHARACTERS = 64  # of a wrong value, in the error about it
 Texts: TypeAlias = Sequence[str]
 
 
@@ -24,10 +25,28 @@ class About(NamedTuple):
     """A field's account of itself."""
 
     name: str
+<<<<<<< HEAD
     type: Any
     default: Any  # `msgspec.NODEFAULT` where it must be given
+=======
+    kind: Any  # its type
+    default: Any  # msgspec.NODEFAULT where a request must have it
+>>>>>>> main
     help: str
     says: dict[str, Any]  # low, high, counted, instead_of, also: see `said`
+
+
+class Bound(NamedTuple):
+    """The numbers that a field may have; those of a whole number are whole."""
+
+    name: str
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        ends = self.low, self.high
+        low, high = (str(end) if isinstance(end, int) else f"{end:g}" for end in ends)
+        return f"{low} to {high}"
 
 
 def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typer has it
@@ -35,8 +54,13 @@ def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typ
 
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most
     `--max-texts` of; a field that says `instead_of` may stand in place of a counted one. `paired`
+<<<<<<< HEAD
     fields have an element, or a text, for each counted one. In a command line, an `argument` has
     no flag, and `flag` is the flag's name where it is not the field's.
+=======
+    fields have an element, or a text, for each counted one. `also` has the field's names in the
+    dialects that have it, by dialect; an empty name is the field's own.
+>>>>>>> main
     """
     bounds = {"minimum": says.get("low"), "maximum": says.get("high")}
     schema = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -52,9 +76,30 @@ class Call(msgspec.Struct, frozen=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        for name, low, high in _bounds(type(self)):
-            if not low <= (value := getattr(self, name)) <= high:  # nor is NaN
-                raise invalid_field(name, f"is {value}, expected {low} to {high}")
+        check_bounds(self)
+
+
+def check_bounds(record: msgspec.Struct) -> None:
+    """Raise `InvalidArgument` for a number outside its bounds; None is none."""
+    for bound in bounds_of(type(record)):
+        name, low, high = bound
+        value = getattr(record, name)
+        if value is not None and not low <= value <= high:  # nor is NaN
+            raise invalid_field(name, f"is {shown(value)}, expected {bound}")
+
+
+def shown(value: object) -> str:
+    """A wrong value in an error, whatever it is: short, and of no cost to write."""
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return f"a whole number of {value.bit_length()} bits"
+    if isinstance(value, str):
+        cut = value[:MAX_SHOWN_CHARACTERS]
+        return repr(cut) if cut == value else f"{cut!r}..."
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "an object" if isinstance(value, Mapping) else f"of type {type(value).__name__}"
 
     def also(self, **more: object) -> Self:
         """A copy of the request, with other values."""
@@ -64,7 +109,12 @@ class Call(msgspec.Struct, frozen=True):
 @cache
 def abouts(record: type[msgspec.Struct]) -> tuple[About, ...]:
     """Accounts of the fields of a record, in their order."""
+<<<<<<< HEAD
     return tuple(map(_about, msgspec.structs.fields(record)))
+=======
+    hints = get_type_hints(record, include_extras=True)
+    return tuple(_about(field, hints[field.name]) for field in msgspec.structs.fields(record))
+>>>>>>> main
 
 
 @cache
@@ -80,16 +130,36 @@ def instead(record: type[msgspec.Struct]) -> str:
 
 
 @cache
-def _bounds(record: type[msgspec.Struct]) -> tuple[tuple[str, float, float], ...]:
+def names_in(dialect: str, record: type[msgspec.Struct]) -> dict[str, str]:
+    """A dialect's names of the fields that it has, by the fields' own."""
+    return {
+        each.name: each.says["also"][dialect] or each.name
+        for each in abouts(record)
+        if dialect in each.says.get("also", ())
+    }
+
+
+@cache
+def bounds_of(record: type[msgspec.Struct]) -> tuple[Bound, ...]:
+    """The bounds of a record's numbers."""
     return tuple(
-        (each.name, each.says["low"], each.says["high"])
+        Bound(each.name, each.says["low"], each.says["high"])
         for each in abouts(record)
         if "low" in each.says and get_origin(each.type) is not Sequence
     )
 
 
+<<<<<<< HEAD
 def _about(field: msgspec.structs.FieldInfo) -> About:
     kind, *metas = get_args(field.type) if get_origin(field.type) is Annotated else [field.type]
     meta = next((each for each in metas if isinstance(each, msgspec.Meta)), said(""))
     says = dict(meta.extra or {})
     return About(field.name, kind, field.default, meta.description or "", says)
+=======
+def _about(field: msgspec.structs.FieldInfo, hint: Any) -> About:  # noqa: ANN401 - a type
+    kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    meta = next((each for each in metas if isinstance(each, msgspec.Meta)), said(""))
+    made = field.default_factory
+    default = field.default if made is msgspec.NODEFAULT else made()
+    return About(field.name, kind, default, meta.description or "", dict(meta.extra or {}))
+>>>>>>> main

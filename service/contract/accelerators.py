@@ -1,7 +1,7 @@
 """Execution accelerators that `config.pbtxt` may ask for, and the options of each.
 
-Options that name libraries, files or addresses are left out. docs/cuda.md says what was verified on
-CUDA.
+Options that name libraries, files or addresses are left out. docs/how-to/cuda.md says what was
+verified on CUDA.
 """
 
 from collections.abc import Mapping

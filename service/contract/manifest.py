@@ -3,7 +3,7 @@
 Written by the export package, read by the server; the one schema both share.
 Knows nothing of files, graphs or requests. Fields the server does not act on
 (`fused`, `parity`, ...) are kept for people and for `attendant models`.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Pure: takes the machine and the names of the existing files, and knows neither files nor
 sessions. The export decides which precisions are accurate enough to be written, and which device
-has kernels for all nodes of a graph. docs/cuda.md says what was verified on CUDA.
+has kernels for all nodes of a graph. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterable, Sequence

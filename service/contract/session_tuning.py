@@ -1,7 +1,7 @@
 """How ONNX Runtime computes a model, as `config.pbtxt` says: Triton's parameters and accelerators.
 
 Names and values are checked against tables. Knows nothing of sessions.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Mapping

@@ -29,7 +29,7 @@ from service.errors import (
     invalid_field,
 )
 from service.generation.decoders.adapter_buffers import AdapterShape
-from service.generation.decoders.decoder_interface import Decoder, PagedDecoder
+from service.generation.decoders.decoder_interface import Decoder
 from service.generation.inbox import Inbox, QueueLimits
 from service.generation.sequence import (
     GenerationRequest,
@@ -38,7 +38,7 @@ from service.generation.sequence import (
     samples_of,
 )
 from service.generation.steps.scheduler import SchedulerLimits, StepPlan
-from service.generation.steps.step import Steps, ran_step
+from service.generation.steps.step import Steps
 from service.generation.stream import Generation, SequenceUpdate, failed
 from service.generation.wait_estimator import Demand, Forecast, Forecasts, WaitEstimator
 from service.records import FinishReason, Observer
@@ -55,7 +55,7 @@ class GenerationEngine:
     def __init__(
         self,
         name: str,
-        decoder: Decoder | PagedDecoder,
+        decoder: Decoder,
         vocabulary: Vocabulary,
         limits: SchedulerLimits,
         queue: QueueLimits,
@@ -68,8 +68,9 @@ class GenerationEngine:
         self._can_score = limits.max_scored_tokens > 0
         self._observers = observers
         self._crossing: Crossing[GenerationRequest, Generation] = Crossing(on_broken)
-        self._steps = Steps(decoder, vocabulary, limits, self._finish, self._fail)
-        self._scheduler, self.cache = self._steps.scheduler, self._steps.cache
+        self._scheduler, self.cache = decoder.open(limits)
+        ends = self._finish, self._fail
+        self._steps = Steps(decoder, self._scheduler, self.cache, vocabulary, *ends)
         self._estimator = WaitEstimator(self._scheduler.max_running, limits.max_prefill_tokens)
         self._decoded_s: float | None = None  # when a decoding step ended; None: nothing ran since
         self._forecasts = Forecasts(self._estimator)  # event loop only
@@ -77,7 +78,6 @@ class GenerationEngine:
         self._is_over = False  # scheduler and cache may be broken, and are used no more
         self._num_failed_steps = 0
         self._step_started_s: float | None = None
-        self._num_moved_rows = self._num_evictions = 0  # when the last step was observed
         self._next_due_s = inf  # no sequence is late before
         self._outbox: list[SequenceUpdate] = []  # for the event loop, when the next run begins
         self._is_checked = True  # nothing changed since the last check of integrity
@@ -99,7 +99,7 @@ class GenerationEngine:
     @property
     def adapters(self) -> AdapterShape | None:
         """The adapters that its requests may have; None where they may have none."""
-        buffers = None if isinstance(self._decoder, PagedDecoder) else self._decoder.adapters
+        buffers = self._decoder.adapters
         return buffers.shape if buffers else None
 
     def generate(self, request: GenerationRequest) -> Generation:
@@ -306,19 +306,8 @@ class GenerationEngine:
         self._num_failed_steps = 0
         extended = self._steps.extend(plan, logits)
         self._post(extended.updates)
-        self._scheduler.ran(plan, run_s, extended.num_agreed)
         self._learn_pace(plan, started_s)
-        num_moved_rows, self._num_moved_rows = self._num_moved_rows, self.cache.num_moved_rows
-        num_evictions, self._num_evictions = self._num_evictions, self.cache.num_evictions
-        ran = ran_step(
-            plan,
-            extended.updates,
-            run_s=run_s,
-            step_s=time.monotonic() - started_s,
-            num_moved_rows=self.cache.num_moved_rows - num_moved_rows,
-            num_evictions=self.cache.num_evictions - num_evictions,
-            agreed=tuple(extended.num_agreed.values()),
-        )
+        ran = self._steps.report(plan, extended, run_s, time.monotonic() - started_s)
         for observer in self._observers:
             observer.step_ran(ran)
 

@@ -17,8 +17,8 @@ from math import inf
 
 import numpy as np
 
+from service.calls.sampling import Sampling
 from service.contract.adapter import Adapter
-from service.generation.choosing.params import SamplingParams
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.text_stream import TextStream
@@ -46,7 +46,7 @@ class GenerationRequest:
     """A client's request after tokenizing; `max_tokens` and `prompt_ids` fit the context."""
 
     prompt_ids: np.ndarray  # int32 [prompt tokens], at least one
-    params: SamplingParams
+    params: Sampling
     max_tokens: int  # of output: the parameter, or the default where that is open
     received_s: float
     deadline_s: float | None = None

@@ -1,27 +1,23 @@
 """Loads generative models from version folders; see `service/repository/loading.py`.
 
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
+from service.calls.sampling_values import sampling_of
 from service.contract.manifest import TOKEN_LISTS, Manifest
 from service.errors import InvalidArgument, LoadError, ModelFailed
-from service.generation.choosing.params import SamplingParams
-from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import PREFILL_SUFFIX
-from service.generation.decoders.decoder_interface import Decoder, PackedInputs, PagedDecoder
+from service.generation.decoders.decoder_interface import Decoder, PagedDecoder, SlotDecoder
 from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
 from service.generation.decoders.opening import CacheLimits
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.sequence import Vocabulary
-from service.generation.steps.scheduler import SchedulerLimits
 from service.repository.plan import ModelPlan
 from service.runtime.session import SessionOptions, load_error
 from service.serving.chat import Chat
@@ -31,7 +27,7 @@ from service.text.conversation import ChatTemplates
 from service.text.template_process import TemplateLimits
 from service.text.tokenizer import PromptTokenizer, check_table
 
-OpenDecoder = Callable[[Path, SessionOptions, CacheLimits], Decoder]
+OpenDecoder = Callable[[Path, SessionOptions, CacheLimits], SlotDecoder]
 
 
 class OpenPagedDecoder(Protocol):
@@ -46,7 +42,7 @@ class OpenPagedDecoder(Protocol):
 class LoadedDecoder:
     """A decoder, with its cache, and its tokenizer."""
 
-    decoder: Decoder | PagedDecoder
+    decoder: Decoder
     tokenizer: PromptTokenizer
     manifest: Manifest
     room: Room  # how long prompts and outputs may be
@@ -55,10 +51,8 @@ class LoadedDecoder:
 
     @property
     def description(self) -> str:
-        if isinstance(self.decoder, PagedDecoder):
-            return f"{self.decoder.num_blocks} blocks of {self.decoder.block_size} tokens"
         cache = f" in {self.manifest.kv_cache}" if self.manifest.kv_cache else ""
-        return f"{self.decoder.num_slots} slots of {self.decoder.max_tokens} tokens{cache}"
+        return self.decoder.cache_size + cache
 
 
 def load_decoder(
@@ -75,7 +69,7 @@ def load_decoder(
     room = _room(max_tokens, manifest)
     if manifest.has_source:
         sources = _source_limits(manifest)
-        decoder: Decoder | PagedDecoder = open_encoder_decoder(graph, options, limits, sources)
+        decoder: Decoder = open_encoder_decoder(graph, options, limits, sources)
     elif manifest.layout == "paged":
         decoder = open_paged(graph, options, limits, records_steps=plan.records_steps)
     else:
@@ -86,7 +80,10 @@ def load_decoder(
             )
         decoder = open_decoder(graph, options, limits)
     if options.device != "cpu":
-        _try(decoder, plan)
+        try:
+            decoder.probe()  # what a GPU lacks is known once a graph runs there
+        except ModelFailed as error:
+            raise load_error(graph, str(error), options) from error
     tokenizer = PromptTokenizer(
         graph.with_name("tokenizer.json"),
         room.max_prompt_tokens,
@@ -112,12 +109,11 @@ def _sampling(plan: ModelPlan, manifest: Manifest) -> Mapping[str, float]:
     """The model's own parameters, or `LoadError`; none where the settings leave them out."""
     if plan.settings.sampling_defaults == "none":
         return {}
-    values: dict[str, Any] = dict(manifest.sampling)
     try:
-        SamplingParams(**values)
+        sampling = sampling_of(manifest.sampling)
     except InvalidArgument as error:
         raise LoadError(f"manifest.json: sampling: {error}") from error
-    return manifest.sampling
+    return {name: getattr(sampling, name) for name in manifest.sampling}
 
 
 def _open_chat(plan: ModelPlan, tokenizer: PromptTokenizer) -> Chat | None:
@@ -127,29 +123,6 @@ def _open_chat(plan: ModelPlan, tokenizer: PromptTokenizer) -> Chat | None:
     settings = plan.settings
     limits = TemplateLimits(settings.chat_template_timeout_s, settings.max_text_characters)
     return Chat(templates, tokenizer, limits)
-
-
-def _try(decoder: Decoder | PagedDecoder, plan: ModelPlan) -> None:
-    """Compute one token, or raise `LoadError`: what a GPU lacks is known once a graph runs there.
-
-    The cache is not marked as having the token.
-    """
-    try:
-        if isinstance(decoder, PagedDecoder):
-            inputs = PackedInputs(
-                input_ids=np.zeros(1, np.int64),
-                position_ids=np.zeros(1, np.int64),
-                cumulative_sequence_length=np.array([0, 1], np.int32),
-                past_seqlens=np.zeros(1, np.int32),
-                block_table=np.zeros((1, 1), np.int32),
-                logit_positions=np.zeros(1, np.int64),
-            )
-            logits = StepLogits.of(decoder.run(inputs))
-        else:
-            logits = StepLogits.of(decoder.run(0, [np.zeros(1, np.int64)], [0]))
-        logits.whole()
-    except ModelFailed as error:
-        raise load_error(plan.graph, str(error), plan.options) from error
 
 
 def _source_limits(manifest: Manifest) -> SourceLimits:
@@ -171,33 +144,11 @@ def _room(max_tokens: int, manifest: Manifest) -> Room:
     return Room(max_tokens, max_source_tokens, max_tokens - max_source_tokens)
 
 
-def _for_encoder(limits: SchedulerLimits, manifest: Manifest) -> SchedulerLimits:
-    """A source is computed whole, and differs as a whole where it differs in its last token."""
-    if not manifest.has_source:
-        return limits
-    return replace(
-        limits,
-        max_prefill_tokens=max(limits.max_prefill_tokens, manifest.max_source_tokens),
-        can_reuse_prefixes=False,
-        has_whole_prompts=True,
-    )
-
-
 def start_decoder(
     plan: ModelPlan, loaded: LoadedDecoder, host: Host, on_broken: Callable[[], None]
 ) -> GenerativeModel:
     """A loaded decoder with its engine. Call it on the event loop that will use it."""
-    decoder, limits = loaded.decoder, plan.steps
-    if not isinstance(decoder, PagedDecoder):
-        most = decoder.max_logits_per_row - 1  # 0 where a graph gives the last logits only
-        limits = replace(
-            limits,
-            max_draft_tokens=min(limits.max_draft_tokens, most),
-            pads_prompts=decoder.pads_prompts,
-            max_scored_tokens=most and decoder.max_logits_per_row,
-        )
-    else:
-        limits = replace(limits, max_scored_tokens=decoder.max_rows)
+    decoder = loaded.decoder
     metrics = host.observers.metrics.for_generation(plan.name, plan.number)
     policy = plan.limits.queue.default
     engine = GenerationEngine(
@@ -212,7 +163,7 @@ def start_decoder(
             strips_space=loaded.manifest.has_source and loaded.tokenizer.strips_space,
             special_bytes=loaded.tokenizer.special_bytes,
         ),
-        _for_encoder(limits, loaded.manifest),
+        decoder.bounds(plan.steps),
         QueueLimits(policy.max_requests, plan.limits.max_waiting_tokens, policy),
         host.observers.for_model(plan.name, plan.number),
         on_broken,

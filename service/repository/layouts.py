@@ -3,7 +3,7 @@
 Packed computes the tokens of all rows and nothing of the padding, in a few more nodes; padded has
 the operators that devices are tuned for. Which is faster depends on the device, so both run the
 same batches in turn while the model loads. Runs on the thread that loads. Unverified on CUDA:
-docs/cuda.md.
+docs/how-to/cuda.md.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 `load_model` reads and checks files and opens sessions; it blocks, so it runs on a
 worker thread. `start_model` only wires what was loaded to an engine, on the event
-loop. Knows nothing of requests or protocols. docs/cuda.md says what was verified on CUDA.
+loop. Knows nothing of requests or protocols. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Sequence

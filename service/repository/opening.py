@@ -1,6 +1,7 @@
 """Opens the graph of a version, or the faster one of two, and tries whether it runs here.
 
-Runs on the thread that loads. Knows neither engines nor requests. Unverified on CUDA: docs/cuda.md.
+Runs on the thread that loads. Knows neither engines nor requests. Unverified on CUDA:
+docs/how-to/cuda.md.
 """
 
 import logging

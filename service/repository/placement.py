@@ -1,7 +1,7 @@
 """The placement of a version: its device, threads, and concurrent runs.
 
 Reads `instance_group` and the parameters of sessions; opens none.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Loading, warm-up and serving take plain values from the plan: beside the plan only
 `placement.py` and `limits.py`, which read parts of it, know the configuration's protobuf.
-Opens no session. docs/cuda.md says what was verified on CUDA.
+Opens no session. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Mapping

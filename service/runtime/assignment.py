@@ -4,7 +4,7 @@ A node without a CUDA kernel runs on the CPU, and its tensors are copied there a
 run. ONNX Runtime also moves nodes to the CPU that compute shapes, whose numbers are few and are
 needed there; it names the operator of a node, not its types, so those are told by their operators
 (the idea is that of `GetCpuPreferredNodes` in its sources). Pure.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterable

@@ -9,13 +9,13 @@ in both cases, and sent before each run.
 Knows nothing of what is computed. One thread only.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from service.contract.tensors import BF16, Arrays, Datatype
+from service.contract.tensors import BF16, Datatype
 from service.runtime.device_errors import failing_as_run, failure_of_run
 
 ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
@@ -60,50 +60,6 @@ class Inputs:
     arrays: dict[str, np.ndarray]
     bound: Mapping[str, Bound]
     send: Callable[[], None]  # to be called between the two
-
-
-class Memory(Protocol):
-    """Where a decoder's cache is, and its logits."""
-
-    @property
-    def device(self) -> str: ...
-
-    def zeros(self, shape: Sequence[int], datatype: Datatype) -> Bound:
-        """A tensor of zeros. Raises `OutOfMemory` where there is too little."""
-        ...
-
-    def inputs(self, arrays: Arrays, on_host: Collection[str] = ()) -> Inputs:
-        """Inputs of these shapes and types; those `on_host` are read there by the graph too."""
-        ...
-
-    def copy_rows(
-        self, arrays: Sequence[Any], source: int, target: int, tokens: slice, axis: int
-    ) -> None:
-        """Copy tokens, which lie along an axis, from one entry of the first axis to another.
-
-        Others of the target may be overwritten with the source's. Every array has the same shape.
-        """
-        ...
-
-
-class HostMemory:
-    """NumPy arrays. Zeroed memory is not touched before it is used."""
-
-    device = "cpu"
-
-    def zeros(self, shape: Sequence[int], datatype: Datatype) -> np.ndarray:
-        return np.zeros(shape, datatype.dtype)
-
-    def inputs(self, arrays: Arrays, on_host: Collection[str] = ()) -> Inputs:
-        del on_host
-        return Inputs(dict(arrays), arrays, _send_nothing)
-
-    def copy_rows(
-        self, arrays: Sequence[Any], source: int, target: int, tokens: slice, axis: int
-    ) -> None:
-        place = (*[slice(None)] * (axis - 1), tokens)
-        for array in arrays:
-            array[(target, *place)] = array[(source, *place)]
 
 
 class Binding:
@@ -155,7 +111,3 @@ def _place_of(name: str, array: Bound) -> tuple[str, int, Any, tuple[int, ...], 
     is_bfloat16 = array.datatype.name == BF16
     element_type = ONNX_BFLOAT16 if is_bfloat16 else array.datatype.dtype.type
     return array.device, array.device_id, element_type, array.shape, array.address
-
-
-def _send_nothing() -> None:
-    """No-op: written values are where they are read."""

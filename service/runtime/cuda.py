@@ -3,7 +3,7 @@
 ONNX Runtime leaves a provider out whose library cannot be loaded, and gives the reason in its log
 only. So the driver is queried and each library is loaded here, before a session needs them. Knows
 no session. Its texts are those of onnxruntime-gpu 1.31.1 without a driver, without libraries, and
-with a stub of the driver's library; unverified on CUDA: docs/cuda.md.
+with a stub of the driver's library; unverified on CUDA: docs/how-to/cuda.md.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Meaning of ONNX Runtime's errors of a device: for the run, the model, and the operator.
 
 Pure: texts in, errors out. The texts are onnxruntime-gpu 1.31.1's, whose numbers and names of
-errors are the CUDA runtime's (cudaError_t); unverified on CUDA: docs/cuda.md.
+errors are the CUDA runtime's (cudaError_t); unverified on CUDA: docs/how-to/cuda.md.
 """
 
 import re

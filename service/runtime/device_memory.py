@@ -2,12 +2,13 @@
 
 Everything goes through graphs of one operator (`small_graphs.py`), which the session's own provider
 runs: it allocates as much as is asked for, and a copy of many ranges is one run. With device `cpu`
-the same code works on the host's memory; tests use that. Unverified on CUDA: docs/cuda.md.
+the same code works on the host's memory; tests use that. Unverified on CUDA: docs/how-to/cuda.md.
 
 One thread only.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -18,6 +19,7 @@ from service.contract.tensors import DATATYPES, Arrays, Datatype
 from service.runtime import small_graphs
 from service.runtime.binding import DeviceArray, Inputs
 from service.runtime.device_errors import failing_as_run
+from service.runtime.memory import Graph, RowReader, Spec
 from service.runtime.session import OnnxSession, SessionOptions
 
 ALIGNMENT = 256  # bytes; CUDA's own allocations begin at such addresses
@@ -69,20 +71,6 @@ class DeviceMemory:
 
         return Inputs(written, bound, send)
 
-    def outputs(self, specs: Mapping[str, tuple[Sequence[int], Datatype]]) -> "Outputs":
-        """Small outputs of these shapes and types: one block on the device, read by one copy."""
-        sizes = {
-            name: -(-prod(shape) * datatype.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-            for name, (shape, datatype) in specs.items()
-        }
-        block = self._block(sum(sizes.values()))
-        bound: dict[str, DeviceArray] = {}
-        offset = 0
-        for name, (shape, datatype) in specs.items():
-            bound[name] = self._array(block, offset, tuple(shape), datatype)
-            offset += sizes[name]
-        return Outputs(self.device, block, bound)
-
     def copy_rows(
         self, arrays: Sequence[Any], source: int, target: int, tokens: slice, axis: int
     ) -> None:
@@ -104,6 +92,34 @@ class DeviceMemory:
         targets = {f"to_{index}": target for index, (_, target) in enumerate(pairs)}
         session.bind(sources, targets).run()
 
+    def run_rows(
+        self,
+        graph: Graph,
+        inputs: Arrays,
+        outputs: Mapping[str, Any],
+        lengths: Sequence[int],
+        before: Sequence[int],
+    ) -> None:
+        """Run a graph of tokens [N, S], whose outputs are computed where they are kept."""
+        del lengths, before
+        sent = self.inputs(inputs, graph.inputs_on_host)
+        for name, array in inputs.items():
+            sent.arrays[name][:] = array
+        sent.send()
+        graph.bind(sent.bound, outputs).run()
+
+    def read_logits(self, rows: DeviceArray, beside: Mapping[str, Spec]) -> RowReader:
+        """A reader of single rows, float32 [N, V], and of the outputs `beside` them."""
+        indices, fetch = np.arange(len(rows)), partial(self.chosen_rows, rows)
+        if not beside:
+            return RowReader(indices, fetch, {}, dict)
+        outputs = self.outputs(beside)
+        return RowReader(indices, fetch, outputs.bound, outputs.read)
+
+    def prefixes(self, buffers: Sequence[DeviceArray], num_tokens: int, max_bytes: int) -> None:
+        """None: parts of rows stay on the device."""
+        del buffers, num_tokens, max_bytes
+
     def chosen_rows(self, rows: DeviceArray, places: np.ndarray) -> np.ndarray:
         """Rows of a float32 tensor [N, V], by their places, int64, in the host's memory."""
         chosen = np.empty((len(places), rows.shape[1]), np.float32)
@@ -111,6 +127,20 @@ class DeviceMemory:
             # An input that is elsewhere than the graph reads it is copied when it is bound.
             self._rows.bind({"rows": rows, "places": places}, {"chosen": chosen}).run()
         return chosen
+
+    def outputs(self, specs: Mapping[str, Spec]) -> "Outputs":
+        """Small outputs of these shapes and types: one block on the device, read by one copy."""
+        sizes = {
+            name: -(-prod(shape) * datatype.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            for name, (shape, datatype) in specs.items()
+        }
+        block = self._block(sum(sizes.values()))
+        bound: dict[str, DeviceArray] = {}
+        offset = 0
+        for name, (shape, datatype) in specs.items():
+            bound[name] = self._array(block, offset, tuple(shape), datatype)
+            offset += sizes[name]
+        return Outputs(self.device, block, bound)
 
     def _block(self, num_bytes: int) -> Any:  # noqa: ANN401 - ONNX Runtime's OrtValue
         shape = np.array([num_bytes], np.int64)

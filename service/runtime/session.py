@@ -3,7 +3,7 @@
 The three builds of ONNX Runtime are one import name, so `load_onnxruntime` checks
 that a folder of packages has one of them only. BYTES tensors cross as `str`: the Python API has no
 other way, and non-UTF-8 bytes are refused before they get here.
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import ctypes

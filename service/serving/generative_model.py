@@ -13,11 +13,13 @@ import numpy as np
 
 from service.calls.conversation import Conversation
 from service.calls.models import ModelFacts
+from service.calls.sampling import Sampling
+from service.calls.sampling_values import sampling_in, sampling_of
 from service.contract.adapter import Adapter
 from service.contract.interface import ModelInterface
 from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, NoChatTemplate, invalid_field
-from service.generation.choosing.params import SamplingParams
+from service.generation.choosing.vocabulary import check_vocabulary
 from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
@@ -112,7 +114,7 @@ class GenerativeModel(ServedModel):
     async def generate(
         self,
         prompt: Prompt,
-        params: SamplingParams,
+        params: Sampling,
         caller: Caller,
         *,
         reading: PromptReading = PromptReading(),
@@ -125,7 +127,9 @@ class GenerativeModel(ServedModel):
         """
         with self.counted_failures(caller.received_s):
             manifest = self.manifest
-            params.check_for(self._vocab_size, manifest.eos_token_ids, manifest.banned_token_ids)
+            check_vocabulary(
+                params, self._vocab_size, manifest.eos_token_ids, manifest.banned_token_ids
+            )
             # Before any work, so that refusing is cheap.
             self.engine.check_room(caller.priority, caller.deadline_s)
             prompt_ids = await self._encode(prompt, self._reading(reading, params))
@@ -222,7 +226,7 @@ class GenerativeModel(ServedModel):
         self.tokenizing.close()
         super().close(timeout_s)
 
-    async def _matchers(self, params: SamplingParams) -> tuple[GrammarMatcher, ...]:
+    async def _matchers(self, params: Sampling) -> tuple[GrammarMatcher, ...]:
         """One per sample where a grammar bounds the output. Raises `InvalidArgument`."""
         if params.grammar is None:
             return ()
@@ -234,7 +238,7 @@ class GenerativeModel(ServedModel):
             )
         return await self.grammars.matchers(params.grammar, params.n)
 
-    async def _bad_words(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
+    async def _bad_words(self, params: Sampling) -> tuple[tuple[int, ...], ...]:
         """The tokens of texts that no output has, and of those behind a space, as in vLLM."""
         words = params.bad_words
         if not words:
@@ -263,11 +267,11 @@ class GenerativeModel(ServedModel):
             )
         return await self.chat.encode(conversation, reading)
 
-    def _namespace_of(self, params: SamplingParams) -> str:
+    def _namespace_of(self, params: Sampling) -> str:
         """Namespace of a prompt, outside of which it shares nothing: adapter and tenant's salt."""
         return f"{self.adapter.number if self.adapter else ''}\0{params.cache_salt}"
 
-    def _reading(self, reading: PromptReading, params: SamplingParams) -> PromptReading:
+    def _reading(self, reading: PromptReading, params: Sampling) -> PromptReading:
         """How a request's prompt is read, with the model's bounds: they leave room for an output.
 
         A prompt that is only scored needs none; one that is cut leaves what the request says.
@@ -301,7 +305,7 @@ class GenerativeModel(ServedModel):
             )
         return np.array(kept, np.int32)
 
-    def _max_tokens(self, params: SamplingParams, num_prompt_tokens: int) -> int:
+    def _max_tokens(self, params: Sampling, num_prompt_tokens: int) -> int:
         """The output's number of tokens: as requested, or as many of the default as fit."""
         room = min(self.room.max_tokens - num_prompt_tokens, self.room.max_output_tokens)
         is_open = params.max_tokens is None
@@ -328,7 +332,7 @@ class TextRequest:
     """The tensors of one request, as Triton's generative backends read them."""
 
     prompt: str
-    params: SamplingParams
+    params: Sampling
     can_stream: bool
     has_prompt_in_output: bool
     message_per_token: bool
@@ -365,9 +369,9 @@ class TextRequest:
             )
         if "sampling_parameters" in inputs:
             (text,) = decode(inputs["sampling_parameters"])
-            params = SamplingParams.from_json(text, defaults)
+            params = sampling_in(text).over(defaults)
         else:
-            params = SamplingParams.from_mapping(parameters, defaults)
+            params = sampling_of(parameters).over(defaults)
         for name in ("logprobs", "prompt_logprobs"):
             if (value := getattr(params, name)) is not None:
                 raise invalid_field(

@@ -13,10 +13,10 @@ import numpy as np
 from service.batching.engine import BatchEngine
 from service.batching.request import Item
 from service.calls.models import ModelFacts
+from service.calls.sampling import Sampling
 from service.contract.interface import ModelInterface
 from service.contract.tensors import Arrays
 from service.errors import InvalidArgument, invalid_field
-from service.generation.choosing.params import SamplingParams
 from service.records import Timings
 from service.serving.facts import facts_with
 from service.serving.model import Caller, Host, InferReply, InferRequest
@@ -60,7 +60,7 @@ class SequenceModel(TensorModel):
     async def write(
         self,
         prompt: str | Sequence[int],
-        params: SamplingParams,
+        params: Sampling,
         caller: Caller,
     ) -> Written:
         """The output for one source, or `InvalidArgument` where that has what is no symbol."""
@@ -125,10 +125,14 @@ class SequenceModel(TensorModel):
         more = len(self.symbols) - MAX_NAMED_SYMBOLS
         return f"the model knows {named}" + (f" and {more} more" if more > 0 else "")
 
-    def _check_params(self, params: SamplingParams) -> None:
+    def _check_params(self, params: Sampling) -> None:
         """Checks the parameters for a network that always writes the likeliest symbol."""
-        plain = SamplingParams(max_tokens=params.max_tokens or None, temperature=params.temperature)
-        if params != plain or params.temperature not in (0.0, SamplingParams().temperature):
+        plain = Sampling(
+            max_tokens=params.max_tokens or None,
+            temperature=params.temperature,
+            named=params.named,
+        )
+        if params != plain or params.temperature not in (0.0, Sampling().temperature):
             raise InvalidArgument(
                 f"model '{self.name}' writes the likeliest symbol at each step: expected "
                 "max_tokens and temperature 0 of sampling_params, and no others"

@@ -18,8 +18,8 @@ from models.checkpoints.adapters import merged
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.checkpoints.peft import read_peft
 from models.errors import CheckpointError
+from service.calls.sampling import Sampling
 from service.contract.adapter import ADAPTER_FILENAME, from_bytes
-from service.generation.choosing.params import SamplingParams
 from service.observe.observers import Observers
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
@@ -78,7 +78,7 @@ def settings_of(folder: Path, **changes: object) -> AdapterSettings:
 async def said(models: ModelRepository, name: str) -> list[int]:
     model = models.find(name)
     assert isinstance(model, GenerativeModel)
-    params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    params = Sampling(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
     async with model.generate(PROMPT, params, Caller(time.monotonic())) as generation:
         (answer,) = await within_patience(read(generation))
     return answer.token_ids

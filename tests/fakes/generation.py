@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from service.calls.sampling import Sampling
 from service.contract.queue_policies import QueuePolicy
 from service.generation.cache.kv_cache import KVCache
 from service.generation.cache.prefix_store import PrefixStore
-from service.generation.choosing.params import SamplingParams
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import TokenLogprobs
-from service.generation.decoders.decoder_interface import Decoder, PagedDecoder
+from service.generation.decoders.decoder_interface import Decoder
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.sequence import GenerationRequest, Sequence
@@ -52,7 +52,7 @@ def request_of(
     ids = list(prompt.encode() if isinstance(prompt, str) else prompt)
     return GenerationRequest(
         prompt_ids=np.array(ids, np.int32),
-        params=SamplingParams(**{"temperature": 0.0} | params),
+        params=Sampling(**{"temperature": 0.0} | params),
         max_tokens=max_tokens,
         received_s=received_s,
         deadline_s=deadline_s,
@@ -272,7 +272,7 @@ async def read(generation: Generation) -> list[Answer]:
 
 @asynccontextmanager
 async def engine_on(
-    decoder: Decoder | PagedDecoder,
+    decoder: Decoder,
     *,
     observer: RecordingObserver | None = None,
     queue: QueueLimits | None = None,

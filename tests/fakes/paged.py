@@ -6,11 +6,12 @@ import numpy as np
 
 from export.checks.paged_attention import PagedAttention, flat, slots_of_row
 from service.errors import ModelFailed
-from service.generation.decoders.decoder_interface import PackedInputs
+from service.generation.decoders import decoder_interface
+from service.generation.steps.packed_scheduler import PackedInputs
 
 
 @dataclass
-class PagedDecoder:
+class PagedDecoder(decoder_interface.PagedDecoder):
     """One layer of attention over random weights, whose likeliest tokens depend on all before."""
 
     num_blocks: int

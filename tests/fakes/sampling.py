@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from service.generation.choosing.params import SamplingParams
+from service.calls.sampling import Sampling
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import Sampled, sample
 
@@ -16,7 +16,7 @@ NO_PROMPT = np.empty(0, np.int64)
 
 def state_of(prompt: list[int] | None = None, sample_index: int = 0, **params: Any) -> SamplerState:
     prompt_ids = np.array(prompt or [], np.int64)
-    return SamplerState(SamplingParams(**params), prompt_ids, (EOS,), sample_index)
+    return SamplerState(Sampling(**params), prompt_ids, (EOS,), sample_index)
 
 
 def choose(logits: Any, *states: SamplerState) -> Sampled:
@@ -33,7 +33,7 @@ def choose_one(logits: Any, state: SamplerState) -> int:
 
 
 def edited(
-    logits: np.ndarray, params: SamplingParams, prompt: list[int], output: list[int]
+    logits: np.ndarray, params: Sampling, prompt: list[int], output: list[int]
 ) -> np.ndarray:
     """Bans, biases and penalties, token by token."""
     result = logits.astype(np.float64)
@@ -61,7 +61,7 @@ def edited(
     return result
 
 
-def probabilities(logits: np.ndarray, params: SamplingParams, slack: float = 0.0) -> np.ndarray:
+def probabilities(logits: np.ndarray, params: Sampling, slack: float = 0.0) -> np.ndarray:
     """What temperature and filters leave of edited logits; `slack` widens the filters a little."""
     order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
     weights = np.exp((logits[order] - logits[order[0]]) / params.temperature)
@@ -79,7 +79,7 @@ def probabilities(logits: np.ndarray, params: SamplingParams, slack: float = 0.0
 class ScriptedState(SamplerState):
     """Draws the numbers it is given."""
 
-    def __init__(self, params: SamplingParams, uniforms: list[float]) -> None:
+    def __init__(self, params: Sampling, uniforms: list[float]) -> None:
         super().__init__(params, NO_PROMPT, (EOS,))
         self._uniforms = iter(uniforms)
 

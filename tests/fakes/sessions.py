@@ -29,6 +29,7 @@ from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
 from service.errors import LoadError, ModelFailed
 from service.generation.cache.prefix_store import PIECE_TOKENS
 from service.generation.decoders.adapter_buffers import AdapterBuffers, AdapterShape
+from service.generation.decoders.decoder_interface import SlotDecoder
 from service.generation.decoders.opening import CacheLimits
 from service.generation.sequence import Vocabulary
 from service.records import Observer, RanBatch, Timings
@@ -167,7 +168,7 @@ def adapted_id(token_id: int, shift: int) -> int:
 SCRIPT_MARK = b"[a]"
 
 
-class FakeDecoder(Holdable[DecoderRun]):
+class FakeDecoder(Holdable[DecoderRun], SlotDecoder):
     """A decoder of bytes: its favourite next token is `next_id` of all tokens in the slot.
 
     A cache that is wrong in any token or its place gives another answer. It refuses what ONNX

@@ -2,7 +2,7 @@
 
 On a machine with a GPU these are checks of CUDA in full size, and are run as
 `pytest -m gpu tests/gpu`; elsewhere they run on the CPU with the smallest models, where the check's
-own logic is what is tested. docs/cuda.md says what was verified on CUDA.
+own logic is what is tested. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import json

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.generation.choosing.params import SamplingParams
+from service.calls.sampling import Sampling
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import log_total, sample
 from tests.fakes.sampling import random_logits
@@ -70,7 +70,7 @@ def test_the_server_chooses_tokens_as_often_as_the_page_shows(settings: dict[str
     expected = np.zeros(VOCABULARY)
     for row in shaped(settings, logits)["rows"]:
         expected[row["id"]] = row["probability"]
-    state = SamplerState(SamplingParams(seed=7, **settings), np.array(PROMPT), ())
+    state = SamplerState(Sampling(seed=7, **settings), np.array(PROMPT), ())
     for token_id in OUTPUT:
         state.append(token_id)
     drawn = np.zeros(VOCABULARY)

@@ -1,6 +1,6 @@
 """The table of `attendant models`: a line per version, or several in a narrow terminal.
 
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from rich.console import Console, ConsoleOptions, RenderResult

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from service.calls.sampling import Sampling
 from service.errors import InvalidArgument
-from service.generation.choosing.params import SamplingParams
 from service.grammars.state import GrammarState, Matcher
 
 
@@ -91,12 +91,12 @@ class SamplerState:
     """The state for choosing one sequence's tokens, independent of its neighbours.
 
     With a seed, the same tokens for the same logits: the samples of one request differ by
-    `sample_index`. Ids must be within the vocabulary (`SamplingParams.check_for`).
+    `sample_index`. Ids must be within the vocabulary (`Sampling.check_for`).
     """
 
     def __init__(
         self,
-        params: SamplingParams,
+        params: Sampling,
         prompt_ids: np.ndarray,
         eos_token_ids: tuple[int, ...],
         sample_index: int = 0,
@@ -242,7 +242,7 @@ class SamplerState:
         return edited_V
 
 
-def _counts_for(params: SamplingParams, prompt_ids: np.ndarray) -> TokenCounts | None:
+def _counts_for(params: Sampling, prompt_ids: np.ndarray) -> TokenCounts | None:
     """Counts where a penalty reads them, of the prompt too where it matters."""
     if params.repetition_penalty != 1.0:
         return TokenCounts(prompt_ids)
@@ -250,7 +250,7 @@ def _counts_for(params: SamplingParams, prompt_ids: np.ndarray) -> TokenCounts |
     return TokenCounts(prompt_ids[:0]) if is_read else None
 
 
-def _penalize(logits_V: np.ndarray, counts: TokenCounts, params: SamplingParams) -> None:
+def _penalize(logits_V: np.ndarray, counts: TokenCounts, params: Sampling) -> None:
     ids, generated = counts.ids, counts.generated
     logits, factor = logits_V[ids], np.float32(params.repetition_penalty)
     logits = np.where(logits > 0, logits / factor, logits * factor)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.generation.choosing.params import SamplingParams
+from service.calls.sampling import Sampling
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.top_candidates import LOWEST, best_ids, floor_of_best, largest
 
@@ -327,7 +327,7 @@ def _candidates(rows: Sequence[tuple[np.ndarray, float, SamplerState]]) -> list[
 def _filtered(
     logits_V: np.ndarray,
     highest: float,
-    params: SamplingParams,
+    params: Sampling,
     scratch_V: np.ndarray,
     mass: float | None,
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from service.contract.precision import MAX_DRAFT_TOKENS
-from service.contract.tensors import Datatype, Signature, TensorSpec
+from service.contract.tensors import Signature
 from service.errors import LoadError
-from service.generation.cache.prefix_pieces import PrefixPieces
+from service.generation.cache.prefix_store import PIECE_TOKENS, PrefixMemory
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.adapter_buffers import (
     MASK,
@@ -29,15 +29,11 @@ from service.generation.decoders.adapter_buffers import (
     AdapterShape,
     fill_mask,
 )
-from service.generation.decoders.logits_memory import (
-    BoundLogits,
-    DeviceLogits,
-    HostLogits,
-    LogitsMemory,
-    num_candidates_of,
-)
-from service.runtime.binding import Binding, Bound, HostMemory, Inputs, Memory
-from service.runtime.device_memory import DeviceMemory
+from service.generation.decoders.decoder_interface import SlotDecoder
+from service.generation.decoders.logits_memory import BoundLogits, LogitsMemory
+from service.generation.decoders.shape import DecoderShape, Form, cache_names
+from service.runtime.binding import Binding, Bound, Inputs
+from service.runtime.memory import HostMemory, Memory
 from service.runtime.session import OnnxSession
 
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
@@ -49,59 +45,13 @@ MIN_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # room for a row's token, and drafted
 MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the next decoding step
 
 
+# Neighbouring rows of the cache are the slots of a run.
+SLOTS = Form("a decoder", INPUTS, POSITIONS, ("-1", "heads", "-1", "head size"))
+
 _Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they vary
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderShape:
-    """Sizes that a decoder's graph states."""
-
-    num_layers: int
-    num_kv_heads: int
-    head_size: int
-    vocab_size: int
-    cache_type: Datatype
-    takes_positions: bool
-    num_candidates: int = 0  # of each row; 0 where the graph gives logits only
-
-    @classmethod
-    def of(cls, signature: Signature) -> "DecoderShape":
-        """Read from a graph's tensors, or `LoadError` where it is no decoder with a cache."""
-        inputs = {spec.name: spec for spec in signature.inputs}
-        outputs = {spec.name: spec for spec in signature.outputs}
-        num_layers = sum(name.startswith("past_key_values.") for name in inputs) // 2
-        caches = cache_names(num_layers)
-        taken = {*INPUTS, *(past for past, _ in caches)}
-        known = {"logits", *(present for _, present in caches)}
-        if not num_layers or inputs.keys() - {POSITIONS} != taken or not known <= outputs.keys():
-            raise LoadError(
-                f"a decoder takes {', '.join(INPUTS)} and past_key_values.*.key and .value, and "
-                f"gives logits and present.*; the graph takes {sorted(inputs)} and gives "
-                f"{sorted(outputs)}"
-            )
-        logits, cache = outputs["logits"], inputs["past_key_values.0.key"]
-        for past, _ in caches:
-            _check_cache(inputs[past], cache)
-        if len(logits.dims) != 2 or logits.dims[1] < 1:
-            raise LoadError(f"'logits' has dims {list(logits.dims)}, expected [-1, vocabulary]")
-        _, num_kv_heads, _, head_size = cache.dims
-        return cls(
-            num_layers,
-            num_kv_heads,
-            head_size,
-            logits.dims[1],
-            cache.datatype,
-            takes_positions=POSITIONS in inputs,
-            num_candidates=num_candidates_of(signature),
-        )
-
-    def bytes_per_slot(self, max_tokens: int) -> int:
-        """Keys and values of every layer."""
-        per_token = 2 * self.num_layers * self.num_kv_heads * self.head_size
-        return per_token * self.cache_type.dtype.itemsize * max_tokens
-
-
-class OnnxDecoder:
+class OnnxDecoder(SlotDecoder):
     """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
 
     def __init__(
@@ -123,61 +73,41 @@ class OnnxDecoder:
         an `adapted` with another cache, and `OutOfMemory`.
         """
         self._of_slots = dict(by_slot or {})
-        self.shape = DecoderShape.of(without(session.signature, self._of_slots))
+        self.shape = shape = DecoderShape.of(without(session.signature, self._of_slots), SLOTS)
+        self.vocab_size = shape.vocab_size
         self.num_slots = num_slots
         self.max_tokens = max_tokens
+        self.pads_prompts = prefill is None
         self._session = session
         self._prefill = prefill
         if prefill is not None:
             _check_prefill(prefill.signature, self.shape)
         self._adapted = adapted
-        self.adapters: AdapterBuffers | None = None
         if adapted is not None:
             self.adapters = _adapter_buffers(adapted.signature, self.shape)
         self._memory = memory or HostMemory()
         sizes = (num_slots, self.shape.num_kv_heads, max_tokens, self.shape.head_size)
+        self._names = cache_names(shape.num_layers)
         self._buffers: list[Any] = [
-            self._memory.zeros(sizes, self.shape.cache_type) for _ in self._names
+            self._memory.zeros(sizes, shape.cache_type) for _ in self._names
         ]
         # As many tokens of one row can have logits as a step has rows: they take the same memory.
         self.max_logits_per_row = (
-            max(max_rows, MIN_LOGITS_PER_ROW) if self.shape.takes_positions else 1
+            max(max_rows, MIN_LOGITS_PER_ROW) if self.shape.takes_option else 1
         )
         num_logits = max(max_rows, self.max_logits_per_row)
-        self._logits: LogitsMemory
-        self._on_host: frozenset[str] = frozenset()
-        if isinstance(self._memory, DeviceMemory):
-            assert prefill is None, "what it computes is put into slots on the host"
-            self._on_host = session.inputs_on_host
-            self._logits = DeviceLogits(
-                self._memory, num_logits, self.shape.vocab_size, self.shape.num_candidates
-            )
-        else:
-            self._logits = HostLogits(num_logits, self.shape.vocab_size)
+        self._on_host = session.inputs_on_host
+        self._logits = LogitsMemory(
+            self._memory, num_logits, self.shape.vocab_size, self.shape.num_candidates
+        )
         self._bound: OrderedDict[tuple[int, int, int, bool], _Run] = OrderedDict()
-
-    @property
-    def vocab_size(self) -> int:
-        return self.shape.vocab_size
-
-    @property
-    def _names(self) -> list[tuple[str, str]]:
-        return cache_names(self.shape.num_layers)
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
         self._memory.copy_rows(self._buffers, source, target, slice(start, num_tokens), axis=2)
 
-    def prefix_memory(self, max_bytes: int) -> PrefixPieces | None:
-        """Memory for pieces of slots; None for those on a device, and where it holds none."""
-        if isinstance(self._memory, DeviceMemory):
-            return None
-        pieces = PrefixPieces(self._buffers, max_bytes)
-        return pieces if pieces.num_places else None
-
-    @property
-    def pads_prompts(self) -> bool:
-        return self._prefill is None
+    def prefix_memory(self, max_bytes: int) -> PrefixMemory | None:
+        return self._memory.prefixes(self._buffers, PIECE_TOKENS, max_bytes)
 
     def run(
         self,
@@ -245,7 +175,7 @@ class OnnxDecoder:
             "seqlens_k": np.zeros(num_rows, np.int32),
             "total_sequence_length": np.zeros((), np.int32),
         }
-        if self.shape.takes_positions:
+        if self.shape.takes_option:
             arrays[POSITIONS] = np.zeros(num_wanted, np.int64)
         session, pasts = self._session, dict[str, Bound]()
         if has_adapters:
@@ -318,21 +248,10 @@ def without(signature: Signature, names: Collection[str]) -> Signature:
 def _adapter_buffers(signature: Signature, shape: DecoderShape) -> AdapterBuffers:
     """Buffers of a graph with adapters, or `LoadError` unless it is otherwise the decoder's."""
     adapters = AdapterShape.of(signature)
-    own = DecoderShape.of(without(signature, adapters.input_names))
+    own = DecoderShape.of(without(signature, adapters.input_names), SLOTS)
     if own != shape:
         raise LoadError(f"the graph with adapters is of {own}, the decoder's of {shape}")
     return AdapterBuffers(adapters)
-
-
-def _check_cache(spec: TensorSpec, first: TensorSpec) -> None:
-    """Raise `LoadError` unless it tells heads and their size, and is as the first layer's keys."""
-    dims = spec.dims
-    is_stated = len(dims) == 4 and (dims[0], dims[2]) == (-1, -1) and min(dims[1], dims[3]) > 0
-    if not is_stated or (dims, spec.datatype) != (first.dims, first.datatype):
-        raise LoadError(
-            f"'{spec.name}' is {spec.datatype.config_name} {list(dims)}, expected "
-            "[-1, heads, -1, head size], the same in every layer"
-        )
 
 
 def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
@@ -353,12 +272,3 @@ def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
 
 def _described(tensor: _Tensor | None) -> str:
     return f"{tensor[0].name} {list(tensor[1])}" if tensor else "nothing"
-
-
-def cache_names(num_layers: int) -> list[tuple[str, str]]:
-    """The names of each buffer as an input and as an output."""
-    return [
-        (f"past_key_values.{layer}.{part}", f"present.{layer}.{part}")
-        for layer in range(num_layers)
-        for part in ("key", "value")
-    ]

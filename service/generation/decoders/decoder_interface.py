@@ -1,60 +1,75 @@
-"""Interfaces of decoders to the engine: over slots, or over the blocks of a paged cache.
+"""Decoders as the engine sees them: over slots, or over the blocks of a paged cache.
 
-One thread only. A decoder knows tokens and where they are kept, nothing of sequences or requests.
+One thread only. A decoder knows tokens and where they are kept, nothing of sequences or requests;
+the layout of its cache says which steps it takes, and so which scheduler plans them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from service.generation.cache.prefix_store import PrefixMemory
+from service.generation.adapter_places import AdapterPlaces
+from service.generation.cache.kv_cache import KVCache
+from service.generation.cache.paged_cache import PagedCache
+from service.generation.cache.prefix_store import PrefixMemory, PrefixStore
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.adapter_buffers import AdapterBuffers
+from service.generation.steps.packed_scheduler import PackedInputs, PackedScheduler
+from service.generation.steps.scheduler import Scheduler, SchedulerLimits
+from service.generation.steps.slot_scheduler import SlotScheduler
 
 
-class Decoder(Protocol):
+class Decoder(ABC):
     """A model with a cache, as the engine sees it."""
 
-    @property
-    def num_slots(self) -> int: ...
+    max_tokens: int  # of one sequence
+    vocab_size: int
+    adapters: AdapterBuffers | None = None  # places for adapters; None: its graph takes none
 
     @property
-    def max_tokens(self) -> int: ...
+    @abstractmethod
+    def cache_size(self) -> str:
+        """The size of its cache, for people."""
 
-    @property
-    def vocab_size(self) -> int: ...
+    @abstractmethod
+    def bounds(self, limits: SchedulerLimits) -> SchedulerLimits:
+        """Limits of steps that its graph takes."""
 
+    @abstractmethod
+    def open(self, limits: SchedulerLimits) -> tuple[Scheduler[Any], KVCache | PagedCache]:
+        """A scheduler of its steps, and the accounting of its cache."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Compute one token, which the cache is not marked as having. Raises `ModelFailed`."""
+
+
+class SlotDecoder(Decoder):
+    """A decoder whose sequences have a slot each: one row of every buffer of its cache."""
+
+    num_slots: int
+    max_logits_per_row: int = 1  # tokens of one row whose logits a run can give; 1: only the last's
+    pads_prompts: bool = True  # rows of several tokens cost as much as the longest of their run
+
+    @abstractmethod
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot.
 
         The target has those before `start` already.
         """
-        ...
 
     def prefix_memory(self, max_bytes: int) -> PrefixMemory | None:
         """Memory for pieces of its slots, in the host's.
 
         None where they cannot be copied there, or the bytes hold not one.
         """
-        ...
+        del max_bytes
+        return None
 
-    @property
-    def pads_prompts(self) -> bool:
-        """Whether rows of several tokens cost as much as the longest of their run."""
-        ...
-
-    @property
-    def adapters(self) -> AdapterBuffers | None:
-        """The places for adapters; None where its graph takes none."""
-        ...
-
-    @property
-    def max_logits_per_row(self) -> int:
-        """For how many tokens of one row a run can give logits; 1 if only for the last."""
-        ...
-
+    @abstractmethod
     def run(
         self,
         first_slot: int,
@@ -64,44 +79,74 @@ class Decoder(Protocol):
         places: Sequence[int] = (),
     ) -> np.ndarray | StepLogits:
         """Compute the next tokens of neighbouring slots; see `OnnxDecoder.run`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class PackedInputs:
-    """A run over blocks, as ONNX Runtime's `PagedAttention` takes it."""
-
-    input_ids: np.ndarray  # int64 [tokens]: of all rows, one after the other
-    position_ids: np.ndarray  # int64 [tokens]
-    cumulative_sequence_length: np.ndarray  # int32 [rows + 1]
-    past_seqlens: np.ndarray  # int32 [rows]
-    block_table: np.ndarray  # int32 [rows, most blocks of a row]; -1 behind a row's blocks
-    logit_positions: np.ndarray  # int64 [wanted]: of tokens whose logits are wanted
-
-
-@runtime_checkable
-class PagedDecoder(Protocol):
-    """A model with a cache in blocks, as the engine sees it."""
 
     @property
-    def num_blocks(self) -> int: ...
+    def cache_size(self) -> str:
+        return f"{self.num_slots} slots of {self.max_tokens} tokens"
 
-    @property
-    def block_size(self) -> int: ...
+    def bounds(self, limits: SchedulerLimits) -> SchedulerLimits:
+        most = self.max_logits_per_row - 1  # 0 where a graph gives the last logits only
+        return replace(
+            limits,
+            max_draft_tokens=min(limits.max_draft_tokens, most),
+            pads_prompts=self.pads_prompts,
+            max_scored_tokens=most and self.max_logits_per_row,
+        )
 
-    @property
-    def max_rows(self) -> int: ...
+    def open(self, limits: SchedulerLimits) -> tuple[Scheduler[Any], KVCache]:
+        is_on = limits.can_reuse_prefixes
+        memory = self.prefix_memory(limits.max_prefix_bytes) if is_on else None
+        store = PrefixStore(memory) if memory else None
+        size = self.num_slots, self.max_tokens
+        slots = KVCache(*size, self.copy, can_save=is_on, store=store)
+        buffers = self.adapters
+        adapters = AdapterPlaces(buffers.shape.num_places, buffers.write) if buffers else None
+        return SlotScheduler(limits, slots, adapters), slots
 
-    @property
-    def max_tokens(self) -> int: ...
+    def probe(self) -> None:
+        StepLogits.of(self.run(0, [np.zeros(1, np.int64)], [0])).whole()
 
-    @property
-    def vocab_size(self) -> int: ...
 
+class PagedDecoder(Decoder):
+    """A decoder whose sequences have blocks of the cache, anywhere in it."""
+
+    num_blocks: int
+    block_size: int
+    max_rows: int
+
+    @abstractmethod
     def copy(self, source: int, target: int, num_tokens: int) -> None:
         """Copy the first tokens of a block to another block."""
-        ...
 
+    @abstractmethod
     def run(self, inputs: PackedInputs) -> np.ndarray | StepLogits:
         """Logits [wanted, V], float32; the result may be overwritten by the next run."""
-        ...
+
+    @property
+    def cache_size(self) -> str:
+        return f"{self.num_blocks} blocks of {self.block_size} tokens"
+
+    def bounds(self, limits: SchedulerLimits) -> SchedulerLimits:
+        return replace(limits, max_scored_tokens=self.max_rows)
+
+    def open(self, limits: SchedulerLimits) -> tuple[Scheduler[Any], PagedCache]:
+        blocks = PagedCache(
+            self.num_blocks,
+            self.block_size,
+            self.max_tokens,
+            self.max_rows,
+            self.copy,
+            can_reuse=limits.can_reuse_prefixes,
+        )
+        return PackedScheduler(limits, blocks), blocks
+
+    def probe(self) -> None:
+        inputs = PackedInputs(
+            input_ids=np.zeros(1, np.int64),
+            position_ids=np.zeros(1, np.int64),
+            cumulative_sequence_length=np.array([0, 1], np.int32),
+            past_seqlens=np.zeros(1, np.int32),
+            block_table=np.zeros((1, 1), np.int32),
+            logit_positions=np.zeros(1, np.int64),
+        )
+        StepLogits.of(self.run(inputs)).whole()

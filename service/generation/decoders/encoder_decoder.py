@@ -26,15 +26,17 @@ from service.errors import LoadError
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import (
     MAX_SLOTS,
+    SLOTS,
     TEXT_INPUTS,
-    DecoderShape,
     OnnxDecoder,
     padded,
     without,
 )
+from service.generation.decoders.decoder_interface import SlotDecoder
 from service.generation.decoders.opening import SPIN_US, CacheLimits, memory_of, needing_memory
-from service.runtime.binding import HostMemory, Memory
-from service.runtime.device_memory import DeviceMemory
+from service.generation.decoders.shape import DecoderShape, is_alike, is_stated
+from service.generation.steps.scheduler import SchedulerLimits
+from service.runtime.memory import HostMemory, Memory
 from service.runtime.session import OnnxSession, SessionOptions
 
 ENCODER_FILENAME = "encoder.onnx"  # beside the decoder, which is the model's graph
@@ -79,7 +81,7 @@ class CrossShape:
             raise LoadError(
                 f"{ENCODER_FILENAME} gives {sorted(outputs)}, and the decoder takes {sorted(taken)}"
             )
-        own = DecoderShape.of(without(decoder, {*taken, SOURCE_LENGTHS}))
+        own = DecoderShape.of(without(decoder, {*taken, SOURCE_LENGTHS}), SLOTS)
         if len(taken) != 2 * own.num_layers:
             raise LoadError(
                 f"the decoder has {own.num_layers} layers, and takes keys and values of an encoder "
@@ -91,7 +93,7 @@ class CrossShape:
         _, num_heads, _, head_size = first.dims
         return cls(tuple(taken), num_heads, head_size, first.datatype)
 
-    def bytes_per_slot(self, max_tokens: int) -> int:
+    def num_bytes(self, max_tokens: int) -> int:
         """Keys and values of every layer."""
         per_token = len(self.names) * self.num_heads * self.head_size
         return per_token * self.datatype.dtype.itemsize * max_tokens
@@ -114,9 +116,9 @@ def open_encoder_decoder(
     encoder = OnnxSession(encoder_path, options)
     decoder = OnnxSession(path, replace(options, spin_us=max(SPIN_US, options.spin_us)))
     cross = CrossShape.of(encoder.signature, decoder.signature)
-    own = DecoderShape.of(without(decoder.signature, {*cross.names, SOURCE_LENGTHS}))
-    slot_bytes = own.bytes_per_slot(limits.max_tokens - sources.max_tokens)
-    slot_bytes += cross.bytes_per_slot(sources.max_tokens)
+    own = DecoderShape.of(without(decoder.signature, {*cross.names, SOURCE_LENGTHS}), SLOTS)
+    slot_bytes = own.num_bytes(limits.max_tokens - sources.max_tokens)
+    slot_bytes += cross.num_bytes(sources.max_tokens)
     num_slots = min(limits.max_bytes // slot_bytes, MAX_SLOTS)
     if not num_slots:
         raise LoadError(
@@ -135,12 +137,8 @@ def open_encoder_decoder(
         )
 
 
-class EncoderDecoder:
+class EncoderDecoder(SlotDecoder):
     """An encoder, and a decoder with a slot's source beside its cache: `[slots, H, T, Dh]` each."""
-
-    max_logits_per_row = 1  # no drafts
-    pads_prompts = True
-    adapters = None
 
     def __init__(
         self,
@@ -176,27 +174,31 @@ class EncoderDecoder:
             by_slot={**self._sent.bound, **self._cross},
             memory=memory,
         )
+        self.vocab_size = self._decoder.vocab_size
 
-    @property
-    def vocab_size(self) -> int:
-        return self._decoder.vocab_size
+    def bounds(self, limits: SchedulerLimits) -> SchedulerLimits:
+        """Limits that compute a source whole: its tokens depend on those after them.
+
+        So no part of it is shared either.
+        """
+        return replace(
+            super().bounds(limits),
+            max_prefill_tokens=max(limits.max_prefill_tokens, self._sources.max_tokens),
+            can_reuse_prefixes=False,
+            has_whole_prompts=True,
+        )
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy what a slot keeps of tokens `start` to `num_tokens`, its source whole."""
         num_source = int(self._lengths[source])
-        if start < num_source and isinstance(self._memory, DeviceMemory):
-            tokens = slice(0, num_source)
-            self._memory.copy_rows(list(self._cross.values()), source, target, tokens, axis=2)
+        if start < num_source:
+            kept, num_before = list(self._cross.values()), int(self._lengths[target])
+            tokens = slice(0, max(num_source, num_before))
+            self._memory.copy_rows(kept, source, target, tokens, axis=2)
             self._lengths[target] = num_source
             self._sent.send()
-        elif start < num_source:
-            self._keep(target, num_source, {n: kept[source] for n, kept in self._cross.items()})
         start, end = (max(0, index - num_source + 1) for index in (start, num_tokens))
         self._decoder.copy(source, target, end, start)
-
-    def prefix_memory(self, max_bytes: int) -> None:
-        """None: a source's tokens depend on those after them, so that no part of it is shared."""
-        del max_bytes
 
     def run(
         self,
@@ -213,9 +215,7 @@ class EncoderDecoder:
         """
         assert num_logits == 1, "there are no drafts"
         assert not any(places), "there are no adapters"
-        if not any(num_past) and isinstance(self._memory, DeviceMemory):
-            self._encode_there(self._memory, first_slot, rows)
-        elif not any(num_past):
+        if not any(num_past):
             self._encode(first_slot, rows)
         lengths_B = self._lengths[first_slot : first_slot + len(rows)]
         places_B = np.array(num_past) + [len(row) for row in rows] - lengths_B
@@ -224,44 +224,21 @@ class EncoderDecoder:
         return self._decoder.run(first_slot, tokens, places_B.tolist())
 
     def _encode(self, first_slot: int, rows: Sequence[np.ndarray]) -> None:
-        """Sources as one padded batch, and what it gives into their slots."""
-        inputs = padded(rows, self._sources.pad_token_id)
-        found = self._encoder.run(inputs, list(self._cross))
-        for row, ids in enumerate(rows):
-            cross = {name: array[row] for name, array in zip(self._cross, found, strict=True)}
-            self._keep(first_slot + row, len(ids), cross)
-
-    def _encode_there(
-        self, memory: DeviceMemory, first_slot: int, rows: Sequence[np.ndarray]
-    ) -> None:
-        """Sources encoded on a device, padded to the longest; the slots take them as they come."""
+        """Put what the encoder makes of sources into their slots."""
         slots = slice(first_slot, first_slot + len(rows))
-        arrays = padded(rows, self._sources.pad_token_id, self._sources.max_tokens)
-        inputs = memory.inputs(arrays, self._encoder.inputs_on_host)
-        for name, array in arrays.items():
-            inputs.arrays[name][:] = array
-        inputs.send()
-        outputs = {name: kept[slots] for name, kept in self._cross.items()}
-        self._encoder.bind(inputs.bound, outputs).run()
-        self._lengths[slots] = [len(ids) for ids in rows]
+        inputs = padded(rows, self._sources.pad_token_id, self._sources.max_tokens)
+        kept = {name: each[slots] for name, each in self._cross.items()}
+        lengths, before = [len(ids) for ids in rows], self._lengths[slots].tolist()
+        self._memory.run_rows(self._encoder, inputs, kept, lengths, before)
+        self._lengths[slots] = lengths
         self._sent.send()
-
-    def _keep(self, slot: int, num_tokens: int, cross: dict[str, np.ndarray]) -> None:
-        """Write a source's keys and values, each [H, S, Dh], and nothing of the one before it."""
-        num_before = int(self._lengths[slot])
-        for name, kept in self._cross.items():
-            kept[slot, :, :num_tokens] = cross[name][:, :num_tokens]
-            kept[slot, :, num_tokens:num_before] = 0.0
-        self._lengths[slot] = num_tokens
 
 
 def _check_alike(taken: TensorSpec, output: TensorSpec, first: TensorSpec) -> None:
     """Raise `LoadError` unless an encoder gives what its decoder takes, the same in every layer."""
-    dims = taken.dims
-    is_stated = len(dims) == 4 and (dims[0], dims[2]) == (-1, -1) and min(dims[1], dims[3]) > 0
     for name, spec in (("the decoder", taken), (ENCODER_FILENAME, output)):
-        if not is_stated or (spec.dims, spec.datatype) != (first.dims, first.datatype):
+        if not is_stated(taken.dims, SLOTS.cache) or not is_alike(spec, first):
             raise LoadError(
                 f"'{spec.name}' of {name} is {spec.datatype.config_name} {list(spec.dims)}, "
-                "expected [-1, heads, -1, head size], the same in both graphs and in every layer"
+                f"expected [{', '.join(SLOTS.cache)}], the same in both graphs and in every layer"
             )

@@ -7,17 +7,14 @@ overwritten by the next.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
 
-import numpy as np
-
-from service.contract.tensors import DATATYPES, Signature
+from service.contract.tensors import DATATYPES, Arrays, Signature
 from service.errors import LoadError
 from service.generation.choosing.step_logits import Candidates, StepLogits
 from service.runtime.binding import Bound
-from service.runtime.device_memory import DeviceMemory, Outputs
+from service.runtime.memory import Memory
 
+FP32 = DATATYPES["FP32"]
 LOGITS = "logits"
 TOP_LOGITS, TOP_IDS, LOG_SUM = "top_logits", "top_ids", "log_sum"
 
@@ -30,59 +27,38 @@ class BoundLogits:
     read: Callable[[], StepLogits]  # after a run
 
 
-class LogitsMemory(Protocol):
-    """Room for the logits of a run."""
+class LogitsMemory:
+    """Room for the logits of a run, in the host's memory or a device's.
 
-    def bind(self, num_rows: int) -> BoundLogits: ...
+    On a device whole rows stay there, with their candidates where the graph gives any.
+    """
 
-
-class HostLogits:
-    """Whole rows in the host's memory."""
-
-    def __init__(self, num_rows: int, vocab_size: int) -> None:
-        self.rows = np.zeros((num_rows, vocab_size), np.float32)
-
-    def bind(self, num_rows: int) -> BoundLogits:
-        if num_rows > len(self.rows):
-            self.rows = np.zeros((2 * num_rows, self.rows.shape[1]), np.float32)
-        rows = self.rows[:num_rows]
-        return BoundLogits({LOGITS: rows}, lambda: StepLogits(rows))
-
-
-class DeviceLogits:
-    """Whole rows on a device, and their candidates where the graph gives any."""
-
-    def __init__(
-        self, memory: DeviceMemory, num_rows: int, vocab_size: int, num_candidates: int
-    ) -> None:
+    def __init__(self, memory: Memory, num_rows: int, vocab_size: int, num_candidates: int) -> None:
         self._memory = memory
         self._num_candidates = num_candidates
         self._vocab_size = vocab_size
-        self._rows = memory.zeros((num_rows, vocab_size), DATATYPES["FP32"])
+        self.rows = memory.zeros((num_rows, vocab_size), FP32)
 
     def bind(self, num_rows: int) -> BoundLogits:
-        if num_rows > len(self._rows):
-            shape = (2 * num_rows, self._vocab_size)
-            self._rows = self._memory.zeros(shape, DATATYPES["FP32"])
-        fetch = partial(self._memory.chosen_rows, self._rows)
-        bound: dict[str, Bound] = {LOGITS: self._rows[:num_rows]}
-        if not self._num_candidates:
-            return BoundLogits(bound, lambda: StepLogits(np.arange(num_rows), fetch))
+        if num_rows > len(self.rows):
+            self.rows = self._memory.zeros((2 * num_rows, self._vocab_size), FP32)
         size = (num_rows, self._num_candidates)
-        outputs = self._memory.outputs(
-            {
-                TOP_LOGITS: (size, DATATYPES["FP32"]),
-                TOP_IDS: (size, DATATYPES["INT64"]),
-                LOG_SUM: (size[:1], DATATYPES["FP32"]),
-            }
-        )
-        return BoundLogits(
-            {**bound, **outputs.bound},
-            lambda: StepLogits(np.arange(num_rows), fetch, self._candidates(outputs)),
-        )
+        candidates = {
+            TOP_LOGITS: (size, FP32),
+            TOP_IDS: (size, DATATYPES["INT64"]),
+            LOG_SUM: (size[:1], FP32),
+        }
+        rows = self.rows[:num_rows]
+        reader = self._memory.read_logits(rows, candidates if self._num_candidates else {})
 
-    def _candidates(self, outputs: Outputs) -> Candidates:
-        found = outputs.read()
+        def read() -> StepLogits:
+            return StepLogits(reader.rows, reader.fetch, self._candidates(reader.read()))
+
+        return BoundLogits({LOGITS: rows, **reader.bound}, read)
+
+    def _candidates(self, found: Arrays) -> Candidates | None:
+        if not found:
+            return None
         return Candidates(found[TOP_IDS], found[TOP_LOGITS], found[LOG_SUM], self._vocab_size)
 
 

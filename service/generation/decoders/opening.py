@@ -1,6 +1,6 @@
 """Opens decoders over slots with as much cache as the memory of their device holds.
 
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,11 @@ from pathlib import Path
 
 from service.errors import LoadError, ModelFailed
 from service.generation.decoders.adapter_buffers import ADAPTERS_SUFFIX
-from service.generation.decoders.decoder import MAX_SLOTS, PREFILL_SUFFIX, DecoderShape, OnnxDecoder
-from service.runtime.binding import HostMemory, Memory
+from service.generation.decoders.decoder import MAX_SLOTS, PREFILL_SUFFIX, SLOTS, OnnxDecoder
+from service.generation.decoders.shape import DecoderShape
 from service.runtime.device_errors import megabytes, out_of_memory
 from service.runtime.device_memory import DeviceMemory
+from service.runtime.memory import HostMemory, Memory
 from service.runtime.session import OnnxSession, SessionOptions, num_bytes_of
 from service.runtime.shared_weights import SharedWeights
 
@@ -50,7 +51,7 @@ def open_decoder(path: Path, options: SessionOptions, limits: CacheLimits) -> "O
     """Load a graph, with as many slots as the memory holds; `LoadError` where it holds none."""
     options = replace(options, spin_us=max(SPIN_US, options.spin_us))
     session = OnnxSession(path, options)
-    slot_bytes = DecoderShape.of(session.signature).bytes_per_slot(limits.max_tokens)
+    slot_bytes = DecoderShape.of(session.signature, SLOTS).num_bytes(limits.max_tokens)
     num_slots = min(limits.max_bytes // slot_bytes, MAX_SLOTS)
     if not num_slots:
         raise LoadError(

@@ -3,7 +3,7 @@
 Knows blocks and tokens, nothing of sequences or requests. One thread only. The graph is that of
 `export/graphs/paged_decoder.py`: its attention reads and writes the blocks where they are, in a
 device's memory, and a copy of a block stays there. ONNX Runtime has the operator for CUDA only;
-tests evaluate the graph with the operator in NumPy. Unverified on CUDA: docs/cuda.md.
+tests evaluate the graph with the operator in NumPy. Unverified on CUDA: docs/how-to/cuda.md.
 """
 
 from collections.abc import Mapping
@@ -13,19 +13,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from service.contract.tensors import Datatype, Signature
+from service.contract.tensors import Signature
 from service.errors import LoadError
 from service.generation.choosing.step_logits import StepLogits
-from service.generation.decoders.decoder import cache_names
-from service.generation.decoders.decoder_interface import PackedInputs
-from service.generation.decoders.logits_memory import BoundLogits, DeviceLogits, num_candidates_of
+from service.generation.decoders.decoder_interface import PagedDecoder
+from service.generation.decoders.logits_memory import BoundLogits, LogitsMemory
 from service.generation.decoders.opening import CacheLimits, needing_memory
+from service.generation.decoders.shape import DecoderShape, Form, cache_names
 from service.generation.decoders.step_graphs import (
     AttentionBounds,
     bounds_of,
     recorded_rows,
     widened,
 )
+from service.generation.steps.packed_scheduler import PackedInputs
 from service.runtime.binding import Bound, Inputs
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import NO_GRAPH, OnnxSession, SessionOptions
@@ -39,6 +40,7 @@ INPUTS = (
     "logit_positions",
 )
 BOUNDS = "attention_metadata"  # int32 [3], read on the host; older graphs have none
+BLOCKS = Form("a decoder over blocks", INPUTS, BOUNDS, ("-1", "-1", "heads", "head size"))
 # The least size with which every head size has the operator's fastest kernel; see its sources.
 BLOCK_TOKENS = 256
 
@@ -68,61 +70,6 @@ class Graph(Protocol):
     ) -> Runnable: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PagedShape:
-    """Sizes that a graph over blocks states."""
-
-    num_layers: int
-    num_kv_heads: int
-    head_size: int
-    vocab_size: int
-    cache_type: Datatype
-    takes_bounds: bool
-    num_candidates: int  # of each row; 0 where the graph gives logits only
-
-    @classmethod
-    def of(cls, signature: Signature) -> "PagedShape":
-        """Read from a graph's tensors, or `LoadError` where it is no decoder over blocks."""
-        inputs = {spec.name: spec for spec in signature.inputs}
-        outputs = {spec.name: spec for spec in signature.outputs}
-        num_layers = sum(name.startswith("past_key_values.") for name in inputs) // 2
-        caches = cache_names(num_layers)
-        taken = {*INPUTS, *(past for past, _ in caches)}
-        known = {"logits", *(present for _, present in caches)}
-        if not num_layers or inputs.keys() - {BOUNDS} != taken or not known <= outputs.keys():
-            raise LoadError(
-                f"a decoder over blocks takes {', '.join(INPUTS)} and past_key_values.*.key and "
-                f".value, and gives logits and present.*; the graph takes {sorted(inputs)} and "
-                f"gives {sorted(outputs)}"
-            )
-        logits, cache = outputs["logits"], inputs["past_key_values.0.key"]
-        for past, _ in caches:
-            dims = inputs[past].dims
-            is_stated = len(dims) == 4 and dims[:2] == (-1, -1) and min(dims[2:]) > 0
-            if not is_stated or (dims, inputs[past].datatype) != (cache.dims, cache.datatype):
-                raise LoadError(
-                    f"'{past}' is {inputs[past].datatype.config_name} {list(dims)}, expected "
-                    "[-1, -1, heads, head size], the same in every layer"
-                )
-        if len(logits.dims) != 2 or logits.dims[1] < 1:
-            raise LoadError(f"'logits' has dims {list(logits.dims)}, expected [-1, vocabulary]")
-        num_kv_heads, head_size = cache.dims[2:]
-        return cls(
-            num_layers,
-            num_kv_heads,
-            head_size,
-            logits.dims[1],
-            cache.datatype,
-            takes_bounds=BOUNDS in inputs,
-            num_candidates=num_candidates_of(signature),
-        )
-
-    def bytes_per_block(self, block_size: int) -> int:
-        """Keys and values of every layer."""
-        per_token = 2 * self.num_layers * self.num_kv_heads * self.head_size
-        return per_token * self.cache_type.dtype.itemsize * block_size
-
-
 def open_paged_decoder(
     path: Path, options: SessionOptions, limits: CacheLimits, *, records_steps: bool = False
 ) -> "OnnxPagedDecoder":
@@ -134,7 +81,7 @@ def open_paged_decoder(
         recording = (*options.tuning.cuda_options, ("enable_cuda_graph", "1"))
         options = replace(options, tuning=replace(options.tuning, cuda_options=recording))
     session = OnnxSession(path, options)
-    block_bytes = PagedShape.of(session.signature).bytes_per_block(BLOCK_TOKENS)
+    block_bytes = DecoderShape.of(session.signature, BLOCKS).num_bytes(BLOCK_TOKENS)
     num_blocks = limits.max_bytes // block_bytes - records_steps  # one is the padding's
     num_needed = -(-limits.max_tokens // BLOCK_TOKENS)
     if num_blocks < num_needed:
@@ -155,7 +102,7 @@ def open_paged_decoder(
         )
 
 
-class OnnxPagedDecoder:
+class OnnxPagedDecoder(PagedDecoder):
     """An exported decoder and its blocks `[blocks, block size, Hkv, Dh]`, two tensors per layer."""
 
     def __init__(
@@ -170,12 +117,13 @@ class OnnxPagedDecoder:
         records_steps: bool = False,
     ) -> None:
         """Raises `LoadError` for another kind of graph, and `OutOfMemory`."""
-        self.shape = PagedShape.of(session.signature)
-        if records_steps and not self.shape.takes_bounds:
+        self.shape = DecoderShape.of(session.signature, BLOCKS)
+        if records_steps and not self.shape.takes_option:
             raise LoadError(
                 f"cuda_graphs is on, but the graph does not take {BOUNDS}, without which its steps "
                 "cannot be recorded: export it again, or turn cuda_graphs off"
             )
+        self.vocab_size = self.shape.vocab_size
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.max_rows = max_rows
@@ -192,17 +140,13 @@ class OnnxPagedDecoder:
         self._buffers = [memory.zeros(sizes, self.shape.cache_type) for _ in names]
         self._pasts = dict(zip([past for past, _ in names], self._buffers, strict=True))
         self._presents = dict(zip([present for _, present in names], self._buffers, strict=True))
-        self._logits = DeviceLogits(
+        self._logits = LogitsMemory(
             memory, max_rows, self.shape.vocab_size, self.shape.num_candidates
         )
         self._free: Runnable | None = None  # the blocks are bound once, the rest with each run
         self._recorded: dict[int, _Run] = {}  # by the number of rows
         # Of decoding steps, by the number of rows: they come again and again. At most `max_rows`.
         self._of_steps: dict[int, tuple[Inputs, BoundLogits]] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        return self.shape.vocab_size
 
     def copy(self, source: int, target: int, num_tokens: int) -> None:
         """Copy the first tokens of a block to another block, on the device."""
@@ -252,7 +196,7 @@ class OnnxPagedDecoder:
     def _small(self, inputs: PackedInputs) -> tuple[Inputs, BoundLogits]:
         arrays: dict[str, Any] = {name: np.zeros_like(getattr(inputs, name)) for name in INPUTS}
         arrays["block_table"] = np.zeros((len(inputs.past_seqlens), self._num_row_blocks), np.int32)
-        if self.shape.takes_bounds:
+        if self.shape.takes_option:
             arrays[BOUNDS] = np.zeros(3, np.int32)
         on_host = self._on_host & {BOUNDS}
         return self._memory.inputs(arrays, on_host), self._logits.bind(len(inputs.logit_positions))

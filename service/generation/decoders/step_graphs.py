@@ -3,14 +3,14 @@
 A CUDA graph repeats what was recorded, in the same shapes and at the same addresses, without the
 host's time per operator. So a step over blocks, one token of each row, is padded with rows that
 belong to no sequence. They write into one block of their own, `scratch_block`, and nothing reads
-what they compute. Other runs are not recorded. Pure; unverified on CUDA: docs/cuda.md.
+what they compute. Other runs are not recorded. Pure; unverified on CUDA: docs/how-to/cuda.md.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from service.generation.decoders.decoder_interface import PackedInputs
+from service.generation.steps.packed_scheduler import PackedInputs
 
 FIRST_ROWS = 8  # and its doubles
 

@@ -15,17 +15,35 @@ it, and shares it.
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from service.generation.cache.paged_cache import PagedCache
 from service.generation.choosing.step_logits import StepLogits
-from service.generation.decoders.decoder_interface import PackedInputs, PagedDecoder
 from service.generation.sequence import Sequence
 from service.generation.steps.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.steps.speculation import Draft, draft_of, is_forced
 
 LEAST_CHANCE = 0.3  # that a drafted token holds, together with those before it
+
+
+@dataclass(frozen=True, slots=True)
+class PackedInputs:
+    """A run over blocks, as ONNX Runtime's `PagedAttention` takes it."""
+
+    input_ids: np.ndarray  # int64 [tokens]: of all rows, one after the other
+    position_ids: np.ndarray  # int64 [tokens]
+    cumulative_sequence_length: np.ndarray  # int32 [rows + 1]
+    past_seqlens: np.ndarray  # int32 [rows]
+    block_table: np.ndarray  # int32 [rows, most blocks of a row]; -1 behind a row's blocks
+    logit_positions: np.ndarray  # int64 [wanted]: of tokens whose logits are wanted
+
+
+class BlockRuns(Protocol):
+    """A decoder over blocks, as far as a plan runs on it."""
+
+    def run(self, inputs: PackedInputs) -> np.ndarray | StepLogits: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +53,7 @@ class PackedPlan(StepPlan):
     blocks: tuple[Many[int], ...] = ()  # of each sequence
     num_past: tuple[int, ...] = ()
 
-    def run_on(self, decoder: PagedDecoder) -> StepLogits:
+    def run_on(self, decoder: BlockRuns) -> StepLogits:
         return StepLogits.of(decoder.run(self.inputs()))
 
     def inputs(self) -> PackedInputs:

@@ -15,18 +15,33 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Protocol
+
+import numpy as np
 
 from service.generation.adapter_places import AdapterPlaces
 from service.generation.cache.kv_cache import MIN_KEPT_TOKENS, KVCache
 from service.generation.cache.prefix_store import PIECE_TOKENS
 from service.generation.choosing.step_logits import StepLogits
-from service.generation.decoders.decoder_interface import Decoder
 from service.generation.sequence import Sequence
 from service.generation.steps.scheduler import Scheduler, SchedulerLimits, StepPlan, num_common
 from service.generation.steps.speculation import Speculator
 
 # Attention computes padding of packed prompts too: positions for each token of the budget.
 MAX_PADDED = 4
+
+
+class SlotRuns(Protocol):
+    """A decoder over slots, as far as a plan runs on it."""
+
+    def run(
+        self,
+        first_slot: int,
+        rows: Many[np.ndarray],
+        num_past: Many[int],
+        num_logits: int = 1,
+        places: Many[int] = (),
+    ) -> np.ndarray | StepLogits: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +56,7 @@ class SlotPlan(StepPlan):
         assert slot is not None, "a planned sequence has its slot"
         return slot
 
-    def run_on(self, decoder: Decoder) -> StepLogits:
+    def run_on(self, decoder: SlotRuns) -> StepLogits:
         num_past = [sequence.num_computed_tokens for sequence in self.sequences]
         rows = self.rows()
         is_part = num_past[0] + len(rows[0]) < self.sequences[0].num_tokens

@@ -1,8 +1,9 @@
-"""One step of continuous batching, in three parts: schedule, run, extend.
+"""One step of continuous batching, in four parts: schedule, run, extend, report.
 
     schedule   which sequences run, and how many tokens of each; their inputs
     run        the decoder: logits of each row's last token
     extend     each row's next token, or those of a draft or a beam search; what is complete ends
+    report     how long it took and what it did, for the scheduler and those who observe
 
 Knows nothing of threads, the event loop, queues and clients. The engine's thread owns all of it,
 so it needs no lock; how a sequence ends is the engine's, which passes `finish` and `fail` in.
@@ -17,20 +18,15 @@ from typing import Any
 import numpy as np
 
 from service.errors import AttendantError, InvalidArgument, ModelFailed
-from service.generation.adapter_places import AdapterPlaces
 from service.generation.cache.kv_cache import KVCache
 from service.generation.cache.paged_cache import PagedCache
-from service.generation.cache.prefix_store import PrefixStore
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.choosing.step_logits import StepLogits
-from service.generation.decoders.decoder_interface import Decoder, PagedDecoder
 from service.generation.sequence import GenerationRequest, Sequence, Vocabulary
 from service.generation.steps.beams import BeamSearch, Hypothesis
 from service.generation.steps.mask_thread import MaskThread
-from service.generation.steps.packed_scheduler import PackedScheduler
 from service.generation.steps.prompt_scores import score_prompt
-from service.generation.steps.scheduler import Scheduler, SchedulerLimits, StepPlan
-from service.generation.steps.slot_scheduler import SlotScheduler
+from service.generation.steps.scheduler import Scheduler, StepPlan
 from service.generation.steps.speculation import Draft
 from service.generation.stream import SequenceUpdate
 from service.records import FinishReason, RanStep
@@ -52,14 +48,17 @@ class Steps:
 
     def __init__(
         self,
-        decoder: Decoder | PagedDecoder,
+        decoder: object,  # of the kind that the scheduler plans for
+        scheduler: Scheduler[Any],
+        cache: KVCache | PagedCache,
         vocabulary: Vocabulary,
-        limits: SchedulerLimits,
         finish: Finish,
         fail: Fail,
     ) -> None:
-        self.scheduler, self.cache = _scheduler_of(decoder, limits)
+        self.scheduler = scheduler
         self.searches: dict[GenerationRequest, BeamSearch] = {}
+        self._cache = cache
+        self._num_moved_rows = self._num_evictions = 0  # when the last step was reported
         self._decoder = decoder
         self._masks = MaskThread()
         self._vocabulary = vocabulary
@@ -97,6 +96,30 @@ class Steps:
             return Extended(ended + self._sample(due, logits), {})
         extended = self._check(due, plan.drafts, logits)
         return Extended(ended + extended.updates, extended.num_agreed)
+
+    def report(self, plan: StepPlan, extended: Extended, run_s: float, step_s: float) -> RanStep:
+        """A step that ran, and what it made of its sequences; the scheduler learns from it."""
+        self.scheduler.ran(plan, run_s, extended.num_agreed)
+        num_moved_rows, self._num_moved_rows = self._num_moved_rows, self._cache.num_moved_rows
+        num_evictions, self._num_evictions = self._num_evictions, self._cache.num_evictions
+        with_tokens = [update for update in extended.updates if update.token_ids]
+        return RanStep(
+            phase=plan.phase,
+            num_rows=len(plan.sequences),
+            num_tokens=plan.num_tokens,
+            run_s=run_s,
+            other_s=step_s - run_s,
+            num_moved_rows=self._cache.num_moved_rows - num_moved_rows,
+            num_evictions=self._cache.num_evictions - num_evictions,
+            num_drafted=plan.num_drafted,
+            agreed=tuple(extended.num_agreed.values()),
+            time_to_first_token_s=tuple(
+                update.sequence.timings.time_to_first_token_s
+                for update in with_tokens
+                if not update.since_s
+            ),
+            inter_token_s=tuple(gap_s for update in with_tokens for gap_s in update.gaps_s),
+        )
 
     def add(self, arrivals: Many[Sequence]) -> None:
         """Let sequences wait for a slot; the results of a beam search as one."""
@@ -303,59 +326,4 @@ def _no_token(sequence: Sequence, *, is_finite: bool) -> AttendantError:
     return InvalidArgument(
         "the grammar and what else is banned leave no token: expected other banned_token_ids, "
         "allowed_token_ids, bad_words or no_repeat_ngram_size"
-    )
-
-
-def _scheduler_of(
-    decoder: Decoder | PagedDecoder, limits: SchedulerLimits
-) -> tuple[Scheduler[Any], KVCache | PagedCache]:
-    """The scheduler of the steps that a decoder takes, and the accounting of its cache."""
-    if isinstance(decoder, PagedDecoder):
-        blocks = PagedCache(
-            decoder.num_blocks,
-            decoder.block_size,
-            decoder.max_tokens,
-            decoder.max_rows,
-            decoder.copy,
-            can_reuse=limits.can_reuse_prefixes,
-        )
-        return PackedScheduler(limits, blocks), blocks
-    is_on = limits.can_reuse_prefixes
-    memory = decoder.prefix_memory(limits.max_prefix_bytes) if is_on else None
-    store = PrefixStore(memory) if memory else None
-    size = decoder.num_slots, decoder.max_tokens
-    slots = KVCache(*size, decoder.copy, can_save=is_on, store=store)
-    buffers = decoder.adapters
-    adapters = AdapterPlaces(buffers.shape.num_places, buffers.write) if buffers else None
-    return SlotScheduler(limits, slots, adapters), slots
-
-
-def ran_step(
-    plan: StepPlan,
-    updates: Many[SequenceUpdate],
-    *,
-    run_s: float,
-    step_s: float,
-    num_moved_rows: int,
-    num_evictions: int,
-    agreed: tuple[int, ...],
-) -> RanStep:
-    """A step, and what it made of its sequences."""
-    with_tokens = [update for update in updates if update.token_ids]
-    return RanStep(
-        phase=plan.phase,
-        num_rows=len(plan.sequences),
-        num_tokens=plan.num_tokens,
-        run_s=run_s,
-        other_s=step_s - run_s,
-        num_moved_rows=num_moved_rows,
-        num_evictions=num_evictions,
-        num_drafted=plan.num_drafted,
-        agreed=agreed,
-        time_to_first_token_s=tuple(
-            update.sequence.timings.time_to_first_token_s
-            for update in with_tokens
-            if not update.since_s
-        ),
-        inter_token_s=tuple(gap_s for update in with_tokens for gap_s in update.gaps_s),
     )

@@ -109,7 +109,7 @@ def test_a_channel_that_samples_leave_at_zero_has_a_scale_all_the_same() -> None
 def test_quarter_of_the_memory() -> None:
     exact = open_graph(tiny_graph(), MAX_TOKENS, num_slots=1)
     small = open_graph(with_int8_cache(tiny_graph(), largest()), MAX_TOKENS, num_slots=1)
-    assert 4 * small.shape.bytes_per_slot(MAX_TOKENS) == exact.shape.bytes_per_slot(MAX_TOKENS)
+    assert 4 * small.shape.num_bytes(MAX_TOKENS) == exact.shape.num_bytes(MAX_TOKENS)
 
 
 def test_the_graph_given_stays_as_it_was() -> None:

@@ -10,11 +10,12 @@ from export.checks.paged_decoding import PagedAttention, check_paged
 from export.errors import ExportError
 from export.graphs.paged_decoder import INPUTS, trace_paged_decoder
 from service.contract.manifest import Precision
-from service.generation.decoders.decoder import cache_names
-from service.generation.decoders.decoder_interface import PackedInputs
+from service.generation.decoders.decoder_interface import PagedDecoder
 from service.generation.decoders.paged_decoder import BOUNDS
+from service.generation.decoders.shape import cache_names
 from service.generation.decoders.step_graphs import bounds_of
 from service.generation.sequence import Sequence
+from service.generation.steps.packed_scheduler import PackedInputs
 from service.generation.steps.scheduler import SchedulerLimits
 from service.records import FinishReason
 from tests.fakes.generation import engine_on, read, request_of, within_patience
@@ -33,7 +34,7 @@ TOLERANCE = 1e-4
 NUM_BLOCKS, BLOCK_SIZE, MAX_ROWS = 40, 8, 5
 
 
-class GraphDecoder:
+class GraphDecoder(PagedDecoder):
     """The graph and its blocks, as the engine takes a decoder."""
 
     num_blocks, block_size, max_rows = NUM_BLOCKS, BLOCK_SIZE, MAX_ROWS

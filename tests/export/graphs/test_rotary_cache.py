@@ -121,5 +121,5 @@ def test_export_measures_what_it_costs_and_the_server_serves_both_graphs(tmp_pat
     assert version.decoder is not None
     decoder = version.decoder.decoder
     assert isinstance(decoder, OnnxDecoder)
-    assert decoder.shape.bytes_per_slot(MAX_TOKENS) == 2 * 3 * 2 * 16 * MAX_TOKENS
+    assert decoder.shape.num_bytes(MAX_TOKENS) == 2 * 3 * 2 * 16 * MAX_TOKENS
     assert not decoder.pads_prompts

@@ -10,7 +10,7 @@ import pytest
 
 from export.checks.encoder_decoding import open_graphs
 from service.generation.decoders.decoder import OnnxDecoder
-from service.generation.decoders.decoder_interface import Decoder
+from service.generation.decoders.decoder_interface import SlotDecoder
 from service.generation.engine import GenerationEngine
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes import tiny_gpt, tiny_transformer
@@ -42,13 +42,13 @@ def after_source(source: list[int], output: Sequence[int]) -> np.ndarray:
     return logits
 
 
-def gpt_decoder() -> Decoder:
+def gpt_decoder() -> SlotDecoder:
     session = OnnxSession(tiny_gpt.tiny_graph().SerializeToString(), SessionOptions())
     max_tokens = tiny_gpt.MAX_TOKENS
     return OnnxDecoder(session, num_slots=NUM_SLOTS, max_tokens=max_tokens, max_rows=NUM_SLOTS)
 
 
-def encoder_decoder() -> Decoder:
+def encoder_decoder() -> SlotDecoder:
     graphs = tiny_transformer.tiny_graphs()
     return open_graphs(TRANSFORMER, *graphs, num_slots=NUM_SLOTS)
 

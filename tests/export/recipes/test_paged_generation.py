@@ -2,7 +2,7 @@
 
 The graph is evaluated by ONNX's reference evaluator with the operator in NumPy, in float32; memory,
 bindings, candidates, block copies and recorded steps are the server's own. Unverified on CUDA:
-docs/cuda.md.
+docs/how-to/cuda.md.
 """
 
 import asyncio

@@ -11,8 +11,8 @@ import jsonschema
 import numpy as np
 import pytest
 
+from service.calls.sampling import Sampling
 from service.errors import InvalidArgument
-from service.generation.choosing.params import SamplingParams
 from service.generation.engine import GenerationEngine
 from service.generation.inbox import QueueLimits
 from service.generation.sequence import GenerationRequest
@@ -69,7 +69,7 @@ async def outputs(
     **params: Any,
 ) -> list[tuple[Answer, str]]:
     """Each sample's answer, and why it ended."""
-    sampling = SamplingParams(**{"temperature": 0.0} | params, grammar=grammar)
+    sampling = Sampling(**{"temperature": 0.0} | params, grammar=grammar)
     matchers: Sequence[Any] = ()
     if grammar is not None:
         compiled = piece_compiler().compile(grammar)

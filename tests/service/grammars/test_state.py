@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.calls.sampling import Sampling
 from service.errors import InvalidArgument
-from service.generation.choosing.params import SamplingParams
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import sample
 from service.generation.choosing.step_logits import Candidates, StepLogits
@@ -23,7 +23,7 @@ NOTHING = np.empty(0, np.int64)
 
 
 def state_of(grammar: Grammar, **params: Any) -> SamplerState:
-    sampling = SamplingParams(**{"temperature": 0.0, "seed": 1} | params, grammar=grammar)
+    sampling = Sampling(**{"temperature": 0.0, "seed": 1} | params, grammar=grammar)
     matcher = piece_compiler().compile(grammar)
     return SamplerState(sampling, np.array([1]), (END,), matcher=matcher)
 

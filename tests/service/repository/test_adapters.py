@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from service.calls.sampling import Sampling
 from service.contract.adapter import ADAPTER_FILENAME
 from service.errors import AttendantError, InvalidArgument, Unavailable
-from service.generation.choosing.params import SamplingParams
 from service.observe.observers import Observers
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
@@ -59,7 +59,7 @@ async def repository_of(
 async def say(models: ModelRepository, name: str, prompt: str = "once") -> str:
     model = models.find(name)
     assert isinstance(model, GenerativeModel)
-    params = SamplingParams(temperature=0.0, max_tokens=8)
+    params = Sampling(temperature=0.0, max_tokens=8)
     with model.users:
         async with model.generate(prompt, params, Caller(time.monotonic())) as generation:
             (answer,) = await within_patience(read(generation))

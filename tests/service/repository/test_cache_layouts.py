@@ -1,6 +1,6 @@
 """Which cache a generative model gets on a machine that is said to have CUDA; nothing runs there.
 
-docs/cuda.md says what was verified on CUDA.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from dataclasses import dataclass, field

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from attendant.v1 import generation_pb2_grpc
 from attendant.v1 import text_pb2 as text_pb
 from grpc import StatusCode
 
-from service.generation.choosing.params import SamplingParams
+from service.calls.sampling import Sampling
 from service.generation.choosing.sampling import logprobs_of
 from service.grammars.form import KINDS
 from tests.fakes.serving import Served, eventually, refusal, serving, within_patience
@@ -209,9 +208,8 @@ async def test_every_parameter_reaches_the_sampler(served: Served) -> None:
 async def test_the_message_has_a_field_for_every_parameter() -> None:
     """A grammar's kinds stand for the one of the record."""
     names = [field.name for field in pb.SamplingParams.DESCRIPTOR.fields]
-    assert names == [each.name for each in fields(SamplingParams) if each.name != "grammar"] + [
-        *KINDS
-    ]
+    others = ("grammar", "named")
+    assert names == [name for name in Sampling.__struct_fields__ if name not in others] + [*KINDS]
 
 
 async def test_an_unset_parameter_is_the_record_s_default(served: Served) -> None:

@@ -9,8 +9,9 @@ import pytest
 from attendant.v1 import generation_pb2 as pb
 from attendant.v1 import text_pb2
 
+from service.calls.sampling import Sampling
+from service.calls.sampling_values import sampling_in, sampling_of
 from service.errors import LoadError
-from service.generation.choosing.params import SamplingParams, with_defaults
 from tests.fakes.serving import Served, serving, within_patience
 from tests.fakes.sessions import generator_manifest, greedy_text, write_model
 
@@ -64,21 +65,24 @@ async def test_they_can_be_turned_off(tmp_path: Path) -> None:
 
 
 async def test_tensors_have_them_too() -> None:
-    assert SamplingParams.from_json("{}", {"top_p": 0.5}).top_p == 0.5
-    assert SamplingParams.from_json('{"top_p": "0.7"}', {"top_p": 0.5}).top_p == 0.7
-    assert SamplingParams.from_mapping({"top_k": 0}, {"top_k": 9}).top_k == 0
+    assert sampling_in("{}").over({"top_p": 0.5}).top_p == 0.5
+    assert sampling_in('{"top_p": "0.7"}').over({"top_p": 0.5}).top_p == 0.7
+    assert sampling_of({"top_k": 0}).over({"top_k": 9}).top_k == 0
 
 
 async def test_beams_have_none_and_several_samples_are_not_greedy() -> None:
-    assert with_defaults({"beam_width": 4}, GREEDY) == {"beam_width": 4}
-    assert with_defaults({"n": 2}, {"temperature": 0.0, "top_p": 0.5}) == {"top_p": 0.5, "n": 2}
-    assert with_defaults({"n": 2}, {"temperature": 0.5}) == {"temperature": 0.5, "n": 2}
+    beams, several = Sampling.of({"beam_width": 4}), Sampling.of({"n": 2})
+    assert beams.over(GREEDY) == beams
+    drawn = several.over({"temperature": 0.0, "top_p": 0.5})
+    assert (drawn.temperature, drawn.top_p, drawn.n) == (1.0, 0.5, 2)
+    assert several.over({"temperature": 0.5}).temperature == 0.5
+    assert Sampling.of({"n": 2, "temperature": 0.0}).over({"temperature": 0.5}).is_greedy
 
 
 @pytest.mark.parametrize(
     ("sampling", "words"),
     [
-        ({"top_p": 3}, "manifest.json: sampling: top_p is 3, expected 0 to 1"),
+        ({"top_p": 3}, "manifest.json: sampling: top_p is 3.0, expected 0 to 1"),
         ({"top_k": "x"}, "manifest.json: sampling: top_k is 'x', expected a whole number"),
     ],
 )

@@ -7,8 +7,9 @@ import pytest
 from service.contract.tensors import DATATYPES, Datatype
 from service.errors import DeviceFailed, OutOfMemory
 from service.runtime import small_graphs
-from service.runtime.binding import Bound, DeviceArray, HostMemory, Memory
+from service.runtime.binding import Bound, DeviceArray
 from service.runtime.device_memory import DeviceMemory
+from service.runtime.memory import HostMemory, Memory
 from service.runtime.session import OnnxSession, SessionOptions
 
 FP16, FP32, BF16 = DATATYPES["FP16"], DATATYPES["FP32"], DATATYPES["BF16"]
@@ -120,6 +121,37 @@ def test_chosen_rows_come_to_the_host(memory: DeviceMemory) -> None:
         memory.chosen_rows(tensor, np.array([4, 0, 4])), numbers[[4, 0, 4]]
     )
     assert memory.chosen_rows(tensor, np.empty(0, np.int64)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("memory", [HostMemory(), DeviceMemory("cpu")], ids=["numpy", "device"])
+def test_rows_of_logits_are_read_from_either_memory(memory: Memory) -> None:
+    """Whole rows of the host's memory need no outputs beside them."""
+    rows = memory.zeros((4, 3), FP32)
+    numbers = np.arange(12, dtype=np.float32).reshape(4, 3)
+    write(rows, numbers)
+    reader = memory.read_logits(rows[:3], {"ids": ((3, 2), DATATYPES["INT64"])})
+    places = reader.rows[[2, 0]]
+    chosen = places if reader.fetch is None else reader.fetch(places)
+    np.testing.assert_array_equal(chosen, numbers[[2, 0]])
+    assert set(reader.read()) == set(reader.bound) == ({"ids"} if reader.fetch else set())
+
+
+def test_parts_of_rows_are_kept_beside_the_host_s_memory_alone(memory: DeviceMemory) -> None:
+    """A part of 2 tokens in two buffers of 3 heads and 4 values has 2 * 3 * 2 * 4 * 4 bytes."""
+    buffers = [np.random.default_rng(seed).normal(size=(5, 3, 6, 4)) for seed in (0, 1)]
+    buffers = [buffer.astype(np.float32) for buffer in buffers]
+    before = [buffer.copy() for buffer in buffers]
+    pieces = HostMemory().prefixes(buffers, 2, 400)
+    assert pieces is not None
+    assert (pieces.piece_bytes, pieces.num_places) == (192, 2)
+    pieces.write(1, 3, 2)
+    pieces.read(1, 0, 4)
+    for buffer, numbers in zip(buffers, before, strict=True):
+        np.testing.assert_array_equal(buffer[0, :, 4:6], numbers[3, :, 2:4])
+        np.testing.assert_array_equal(buffer[1:], numbers[1:])
+    assert HostMemory().prefixes(buffers, 2, 191) is None
+    on_device: Memory = memory
+    assert on_device.prefixes([memory.zeros((5, 3, 6, 4), FP32)], 2, 400) is None
 
 
 def test_memory_that_is_not_there_is_refused_with_its_size(memory: DeviceMemory) -> None:

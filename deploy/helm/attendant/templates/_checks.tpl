@@ -41,7 +41,7 @@
 {{- end }}
 {{- end }}
 {{- $cache := get $v.server.settings "kv-cache-bytes" | default 2147483648 | int64 }}
-{{- /* With a GPU, keys and values lie in its memory (unverified on CUDA: docs/cuda.md). */}}
+{{- /* With a GPU, keys and values lie in its memory (unverified on CUDA: docs/how-to/cuda.md). */}}
 {{- if and (not $v.gpu.enabled) (le (div (include "attendant.thousandths" $v.resources.limits.memory | int64) 1000) $cache) }}
 {{- fail (printf "resources.limits.memory is %s, expected more than the keys and values of a generative model, which may take %d bytes: raise it, or set server.settings.kv-cache-bytes (to little, where no model generates)" $v.resources.limits.memory $cache) }}
 {{- end }}

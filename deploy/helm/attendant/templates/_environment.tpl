@@ -24,7 +24,7 @@
 - name: ATTENDANT_ADMIN_PORT
   value: "8003"
 {{- end }}
-{{- /* docs/cuda.md says what was verified on CUDA. */}}
+{{- /* docs/how-to/cuda.md says what was verified on CUDA. */}}
 - name: ATTENDANT_DEVICE
   value: {{ ternary "cuda" "cpu" .Values.gpu.enabled }}
 - name: ATTENDANT_NUM_THREADS

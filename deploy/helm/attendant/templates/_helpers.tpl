@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with .image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{- /* The CPU image, or with GPUs the CUDA one (docs/cuda.md): of its own name, or the other's and -cuda. A chart's version may have a +, a tag not. */}}
+{{- /* The CPU image, or with GPUs the CUDA one (docs/how-to/cuda.md): of its own name, or the other's and -cuda. A chart's version may have a +, a tag not. */}}
 {{- define "attendant.serverImage" -}}
 {{- $v := .Values }}
 {{- $image := $v.image }}

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.generation.choosing.params import SamplingParams
+from service.calls.sampling import Sampling
 from service.generation.choosing.sampler_state import SamplerState
 from tests.fakes.sampling import (
     EOS,
@@ -95,10 +95,10 @@ def test_every_parameter_is_obeyed_in_a_large_vocabulary(params: dict[str, Any])
     prompt = HEAVY.tolist()
     said = [] if "min_tokens" in params else prompt
     num_rows, num_heavy = 60, 0
-    wanted = edited(logits, SamplingParams(**params), prompt, said)
-    expected = probabilities(wanted, SamplingParams(**params))
-    possible = probabilities(wanted, SamplingParams(**params), slack=1e-4) > 0
-    share, unobeyed = expected[HEAVY].sum(), probabilities(logits.astype(float), SamplingParams())
+    wanted = edited(logits, Sampling(**params), prompt, said)
+    expected = probabilities(wanted, Sampling(**params))
+    possible = probabilities(wanted, Sampling(**params), slack=1e-4) > 0
+    share, unobeyed = expected[HEAVY].sum(), probabilities(logits.astype(float), Sampling())
     # The test could not tell otherwise: the parameter changes what may come, or how often.
     assert unobeyed[~possible].sum() > 0.05 or abs(share - unobeyed[HEAVY].sum()) > 0.05
     for step in range(20):
@@ -158,8 +158,8 @@ def test_only_rows_without_filters_take_the_way_that_looks_at_few_tokens(
     params: dict[str, Any], is_fast: bool
 ) -> None:
     """Of a large vocabulary whose tokens are all alike, so that the first proposal is kept."""
-    assert SamplingParams(**params).is_unfiltered == is_fast
-    state = UnaskedState(SamplingParams(**params), NO_PROMPT, (EOS,))
+    assert Sampling(**params).is_unfiltered == is_fast
+    state = UnaskedState(Sampling(**params), NO_PROMPT, (EOS,))
     logits = np.zeros(NUM_LIKELY)
     if is_fast:
         assert 0 <= choose_one(logits, state) < NUM_LIKELY

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.generation.choosing.params import SamplingParams
+from service.calls.sampling import Sampling
 from service.generation.choosing.sampler_state import SamplerState
 from tests.fakes.sampling import (
     EOS,
@@ -56,7 +56,7 @@ def test_the_inverse_of_the_cumulative_sum_picks_from_what_the_filters_leave(
     filters: dict[str, Any], vocab_size: int
 ) -> None:
     """At the middle of every token's share of [0, 1), and at both ends of it."""
-    logits, params = random_logits(vocab_size, vocab_size), SamplingParams(**filters)
+    logits, params = random_logits(vocab_size, vocab_size), Sampling(**filters)
     expected = probabilities(logits.astype(np.float64), params)
     kept = np.flatnonzero(expected)
     shares, middles = expected[kept], np.cumsum(expected[kept]) - expected[kept] / 2
@@ -88,7 +88,7 @@ def test_a_token_of_probability_0_never_comes_and_the_last_id_can() -> None:
     logits = np.full(1_000, -1_000.0, np.float32)
     logits[[256, 999]] = 0.0
     uniforms = [0.0, 0.4999, 0.5001, 1.0 - 2**-53]
-    state = ScriptedState(SamplingParams(), uniforms)
+    state = ScriptedState(Sampling(), uniforms)
     assert [choose_one(logits, state) for _ in uniforms] == [256, 256, 999, 999]
 
 
@@ -99,7 +99,7 @@ def test_greedy_takes_the_largest_and_at_a_tie_the_lowest_id() -> None:
 
 
 def test_greedy_draws_no_number() -> None:
-    assert choose_one([1.0, 3.0], ScriptedState(SamplingParams(temperature=0), [])) == 1
+    assert choose_one([1.0, 3.0], ScriptedState(Sampling(temperature=0), [])) == 1
 
 
 def test_at_a_tie_filters_keep_the_lower_ids() -> None:
@@ -203,7 +203,7 @@ def test_only_allowed_and_not_banned_tokens_come() -> None:
 def test_a_models_own_first_tokens_come_first_and_what_it_bans_never() -> None:
     """Whatever a request allows or bans; logprobs are the model's all the same."""
     state = SamplerState(
-        SamplingParams(temperature=0, banned_token_ids=(3,), min_tokens=2, logprobs=0),
+        Sampling(temperature=0, banned_token_ids=(3,), min_tokens=2, logprobs=0),
         NO_PROMPT,
         (EOS,),
         first_token_ids=(3, EOS),
@@ -418,7 +418,7 @@ def test_bad_words_ban_the_token_that_would_complete_them() -> None:
     logits = np.zeros((1, 10), np.float32)
     logits[0, [1, 2, 3]] = 3.0, 2.0, 1.0
     words = ((1, 1), (3,), (1, 2))
-    state = SamplerState(SamplingParams(temperature=0), np.array([1]), (), bad_words=words)
+    state = SamplerState(Sampling(temperature=0), np.array([1]), (), bad_words=words)
     said = [choose_one(logits[0], state) for _ in range(2)]
     assert said == [1, 0]  # neither 1, nor 2, nor 3 may come behind 1; the prompt does not count
     fork = state.fork()

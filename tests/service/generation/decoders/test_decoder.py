@@ -20,11 +20,11 @@ from service.generation.decoders.decoder import (
     INPUTS,
     MAX_BINDINGS,
     MAX_SLOTS,
-    DecoderShape,
+    SLOTS,
     OnnxDecoder,
 )
-from service.generation.decoders.logits_memory import HostLogits
 from service.generation.decoders.opening import SPIN_US, CacheLimits, open_decoder
+from service.generation.decoders.shape import DecoderShape
 from service.runtime.device_memory import DeviceMemory
 from service.runtime.session import OnnxSession, SessionOptions
 from tests.fakes.sessions import spec
@@ -144,9 +144,9 @@ def run(
 
 def rows_of(decoder: OnnxDecoder) -> np.ndarray:
     """The memory of logits."""
-    logits = decoder._logits
-    assert isinstance(logits, HostLogits)
-    return logits.rows
+    rows = decoder._logits.rows
+    assert isinstance(rows, np.ndarray)
+    return rows
 
 
 def check(found: np.ndarray, sequences: Sequence[Sequence[int]]) -> None:
@@ -415,9 +415,9 @@ SIGNATURE = Signature(
 
 def test_shape_is_read_from_the_graph() -> None:
     """2 * 2 layers * 4 heads * 16 values * 2 bytes * 100 tokens = 51,200 bytes a slot."""
-    shape = DecoderShape.of(SIGNATURE)
-    assert shape == DecoderShape(2, 4, 16, 257, DATATYPES["FP16"], takes_positions=False)
-    assert shape.bytes_per_slot(100) == 51_200
+    shape = DecoderShape.of(SIGNATURE, SLOTS)
+    assert shape == DecoderShape(2, 4, 16, 257, DATATYPES["FP16"], takes_option=False)
+    assert shape.num_bytes(100) == 51_200
 
 
 def without(name: str) -> Signature:
@@ -443,7 +443,7 @@ def changed(name: str, **changes: object) -> Signature:
 def test_graph_without_one_of_its_tensors_is_no_decoder(name: str) -> None:
     """The refusal names what a decoder takes and gives, and what the graph does."""
     with pytest.raises(LoadError, match=r"a decoder takes input_ids, .* gives logits") as caught:
-        DecoderShape.of(without(name))
+        DecoderShape.of(without(name), SLOTS)
     for tensor in SIGNATURE.inputs + SIGNATURE.outputs:
         assert (f"'{tensor.name}'" in str(caught.value)) == (tensor.name != name)
 
@@ -454,13 +454,13 @@ def test_encoder_is_no_decoder() -> None:
         (spec("logits", "FP32", -1, 2),),
     )
     with pytest.raises(LoadError, match=r"takes \['attention_mask', 'input_ids'\]"):
-        DecoderShape.of(encoder)
+        DecoderShape.of(encoder, SLOTS)
 
 
 def test_an_input_of_the_graph_that_no_value_fills_is_refused() -> None:
     more = Signature((*SIGNATURE.inputs, spec("attention_bias", "FP32", -1)), SIGNATURE.outputs)
     with pytest.raises(LoadError, match="attention_bias"):
-        DecoderShape.of(more)
+        DecoderShape.of(more, SLOTS)
 
 
 @pytest.mark.parametrize(
@@ -479,4 +479,4 @@ def test_an_input_of_the_graph_that_no_value_fills_is_refused() -> None:
 def test_tensor_of_another_shape_is_refused_by_its_name(name: str, dims: tuple[int, ...]) -> None:
     """Buffers are made from these numbers before anything runs."""
     with pytest.raises(LoadError, match=name):
-        DecoderShape.of(changed(name, dims=dims))
+        DecoderShape.of(changed(name, dims=dims), SLOTS)

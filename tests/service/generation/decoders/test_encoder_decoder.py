@@ -6,6 +6,7 @@ The graphs are computed by ONNX Runtime, and what they should give by numpy, wit
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tritonclient.grpc import service_pb2 as oip
 from service.contract.files import ModelSource
 from service.errors import LoadError
 from service.generation.decoders.encoder_decoder import EncoderDecoder
+from service.generation.steps.scheduler import SchedulerLimits
 from service.repository.loading import Openers, load_model
 from service.runtime.device_memory import DeviceMemory
 from service.settings import Settings
@@ -107,6 +109,19 @@ def test_a_copy_goes_on_from_any_token(memory: DeviceMemory | None) -> None:
     decoder.copy(4, 1, num + 3, start=num + 2)
     check(run(decoder, 1, [[98]], [num + 3]), [source], [[*output, 98]])
     check(run(decoder, 4, [[97]], [num + 3]), [source], [[*output, 97]])
+
+
+def test_steps_take_a_source_whole_and_share_no_part_of_it() -> None:
+    """Neither drafts nor scores either: a run gives the logits of each row's last token."""
+    decoder = make_encoder_decoder()
+    asked = SchedulerLimits(max_prefill_tokens=4, max_draft_tokens=7)
+    expected = SchedulerLimits(
+        max_prefill_tokens=MAX_SOURCE, can_reuse_prefixes=False, has_whole_prompts=True
+    )
+    assert decoder.bounds(asked) == expected
+    assert decoder.bounds(replace(asked, max_prefill_tokens=99)).max_prefill_tokens == 99
+    assert decoder.adapters is None
+    assert decoder.prefix_memory(2**30) is None
 
 
 def test_a_source_that_spoiled_its_slot_does_not_spoil_the_next() -> None:

@@ -5,14 +5,15 @@ import pytest
 
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import LoadError
-from service.generation.decoders.decoder_interface import PackedInputs
-from service.generation.decoders.paged_decoder import BOUNDS, INPUTS, PagedShape
+from service.generation.decoders.paged_decoder import BLOCKS, BOUNDS, INPUTS
+from service.generation.decoders.shape import DecoderShape
 from service.generation.decoders.step_graphs import (
     AttentionBounds,
     bounds_of,
     recorded_rows,
     widened,
 )
+from service.generation.steps.packed_scheduler import PackedInputs
 from tests.fakes.sessions import spec
 
 CACHE = ("past_key_values.0.key", "past_key_values.0.value")
@@ -48,23 +49,24 @@ def signature(**changed: TensorSpec | None) -> Signature:
 
 def test_sizes_are_read_from_the_graph() -> None:
     """2 * 1 layer * 3 heads * 8 values * 2 bytes * 256 tokens = 24,576 bytes a block."""
-    shape = PagedShape.of(signature())
+    shape = DecoderShape.of(signature(), BLOCKS)
     assert (shape.num_layers, shape.num_kv_heads, shape.head_size) == (1, 3, 8)
     assert (shape.vocab_size, shape.cache_type.name) == (100, "FP16")
-    assert (shape.takes_bounds, shape.num_candidates) == (False, 0)
-    assert shape.bytes_per_block(256) == 24_576
+    assert (shape.takes_option, shape.num_candidates) == (False, 0)
+    assert shape.num_bytes(256) == 24_576
 
 
 def test_bounds_and_candidates_are_optional() -> None:
-    shape = PagedShape.of(
+    shape = DecoderShape.of(
         signature(
             **{BOUNDS: spec(BOUNDS, "INT32", 3)},
             top_logits=spec("top_logits", "FP32", -1, 50),
             top_ids=spec("top_ids", "INT64", -1, 50),
             log_sum=spec("log_sum", "FP32", -1),
-        )
+        ),
+        BLOCKS,
     )
-    assert (shape.takes_bounds, shape.num_candidates) == (True, 50)
+    assert (shape.takes_option, shape.num_candidates) == (True, 50)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_bounds_and_candidates_are_optional() -> None:
 )
 def test_another_graph_is_refused(changed: dict[str, TensorSpec | None], message: str) -> None:
     with pytest.raises(LoadError, match=message):
-        PagedShape.of(signature(**changed))
+        DecoderShape.of(signature(**changed), BLOCKS)
 
 
 @pytest.mark.parametrize(

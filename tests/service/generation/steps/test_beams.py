@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.calls.sampling import Sampling
 from service.errors import InvalidArgument
-from service.generation.choosing.params import SamplingParams
 from service.records import FinishReason
 from tests.fakes.beams import (
     LETTERS,
@@ -212,5 +212,5 @@ def test_what_makes_no_sense_with_beams_is_refused_by_name(
     params: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        SamplingParams(**{"beam_width": 4} | params)
+        Sampling(**{"beam_width": 4} | params)
     assert message in str(caught.value)

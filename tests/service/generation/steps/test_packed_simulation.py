@@ -17,10 +17,8 @@ import numpy as np
 import pytest
 
 from service.errors import AttendantError, ModelFailed
-from service.generation.cache.paged_cache import PagedCache
-from service.generation.decoders.decoder_interface import PackedInputs
 from service.generation.sequence import Sequence
-from service.generation.steps.packed_scheduler import PackedPlan, PackedScheduler
+from service.generation.steps.packed_scheduler import PackedInputs, PackedPlan, PackedScheduler
 from service.generation.steps.scheduler import SchedulerLimits
 from service.generation.steps.step import Steps
 from service.generation.stream import SequenceUpdate
@@ -109,10 +107,11 @@ class Simulation:
             max_draft_tokens=int(self.random.choice([0, 3, 7])),
             max_scored_tokens=int(pick(1, 12)),
         )
-        self.steps = Steps(self.decoder, VOCABULARY, self.limits, self.finish, self.fail)
-        assert isinstance(self.steps.scheduler, PackedScheduler)
-        assert isinstance(self.steps.cache, PagedCache)
-        self.scheduler, self.cache = self.steps.scheduler, self.steps.cache
+        scheduler, self.cache = self.decoder.open(self.limits)
+        assert isinstance(scheduler, PackedScheduler)
+        self.scheduler = scheduler
+        ends = self.finish, self.fail
+        self.steps = Steps(self.decoder, self.scheduler, self.cache, VOCABULARY, *ends)
 
     def run(self) -> None:
         for _ in range(NUM_EVENTS):

@@ -12,8 +12,8 @@ import torch
 from service.errors import InvalidArgument, ModelFailed
 from service.generation.choosing.sampling import TokenLogprobs, logprobs_of
 from service.generation.decoders.decoder import OnnxDecoder
-from service.generation.decoders.decoder_interface import PackedInputs
 from service.generation.sequence import Sequence
+from service.generation.steps.packed_scheduler import PackedInputs
 from service.generation.steps.scheduler import SchedulerLimits
 from service.records import FinishReason
 from service.runtime.session import OnnxSession, SessionOptions
