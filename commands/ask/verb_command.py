@@ -84,13 +84,13 @@ class Flag:
         self._about = about
         self._says: Values = {"help": about.help, **about.says, **differs}
         self._command = command.replace("-", "_").upper()
-        self._is_list = get_origin(about.type) is Sequence
-        self.choices = self._says.get("choices") or _choices_of(about.type)
+        self._is_list = get_origin(about.kind) is Sequence
+        self.choices = self._says.get("choices") or _choices_of(about.kind)
         self.name: str = self._says.get("flag", about.name)
 
     def parameter(self) -> Parameter:
         about, says = self._about, self._says
-        kind, default = about.type, says.get("default", about.default)
+        kind, default = about.kind, says.get("default", about.default)
         text = says["help"]
         if says.get("argument"):
             return argument(about.name, kind, text)

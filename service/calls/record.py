@@ -10,7 +10,7 @@ nothing of messages, bodies or models.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, NamedTuple, Self, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -25,13 +25,8 @@ class About(NamedTuple):
     """A field's account of itself."""
 
     name: str
-<<<<<<< HEAD
-    type: Any
-    default: Any  # `msgspec.NODEFAULT` where it must be given
-=======
     kind: Any  # its type
     default: Any  # msgspec.NODEFAULT where a request must have it
->>>>>>> main
     help: str
     says: dict[str, Any]  # low, high, counted, instead_of, also: see `said`
 
@@ -54,13 +49,9 @@ def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typ
 
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most
     `--max-texts` of; a field that says `instead_of` may stand in place of a counted one. `paired`
-<<<<<<< HEAD
-    fields have an element, or a text, for each counted one. In a command line, an `argument` has
-    no flag, and `flag` is the flag's name where it is not the field's.
-=======
     fields have an element, or a text, for each counted one. `also` has the field's names in the
-    dialects that have it, by dialect; an empty name is the field's own.
->>>>>>> main
+    dialects that have it, by dialect; an empty name is the field's own. In a command line, an
+    `argument` has no flag, and `flag` is a flag's name where that is not the field's.
     """
     bounds = {"minimum": says.get("low"), "maximum": says.get("high")}
     schema = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -77,6 +68,10 @@ class Call(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_bounds(self)
+
+    def also(self, **more: object) -> Self:
+        """A copy of the request, with other values."""
+        return msgspec.structs.replace(self, **more)
 
 
 def check_bounds(record: msgspec.Struct) -> None:
@@ -101,20 +96,12 @@ def shown(value: object) -> str:
         return "a list"
     return "an object" if isinstance(value, Mapping) else f"of type {type(value).__name__}"
 
-    def also(self, **more: object) -> Self:
-        """A copy of the request, with other values."""
-        return msgspec.structs.replace(self, **more)
-
 
 @cache
 def abouts(record: type[msgspec.Struct]) -> tuple[About, ...]:
     """Accounts of the fields of a record, in their order."""
-<<<<<<< HEAD
-    return tuple(map(_about, msgspec.structs.fields(record)))
-=======
     hints = get_type_hints(record, include_extras=True)
     return tuple(_about(field, hints[field.name]) for field in msgspec.structs.fields(record))
->>>>>>> main
 
 
 @cache
@@ -145,21 +132,13 @@ def bounds_of(record: type[msgspec.Struct]) -> tuple[Bound, ...]:
     return tuple(
         Bound(each.name, each.says["low"], each.says["high"])
         for each in abouts(record)
-        if "low" in each.says and get_origin(each.type) is not Sequence
+        if "low" in each.says and get_origin(each.kind) is not Sequence
     )
 
 
-<<<<<<< HEAD
-def _about(field: msgspec.structs.FieldInfo) -> About:
-    kind, *metas = get_args(field.type) if get_origin(field.type) is Annotated else [field.type]
-    meta = next((each for each in metas if isinstance(each, msgspec.Meta)), said(""))
-    says = dict(meta.extra or {})
-    return About(field.name, kind, field.default, meta.description or "", says)
-=======
 def _about(field: msgspec.structs.FieldInfo, hint: Any) -> About:  # noqa: ANN401 - a type
     kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     meta = next((each for each in metas if isinstance(each, msgspec.Meta)), said(""))
     made = field.default_factory
     default = field.default if made is msgspec.NODEFAULT else made()
     return About(field.name, kind, default, meta.description or "", dict(meta.extra or {}))
->>>>>>> main
