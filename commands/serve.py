@@ -6,8 +6,7 @@ import sys
 from typing import Any, Literal
 
 from commands.ask.options import console
-from commands.ask.shown import tables
-from commands.ask.trials import try_models
+from commands.ask.trials import trial_table, try_models
 from commands.errors import errors
 from commands.flags import command_of, flag, flags_of
 from service.errors import SettingError
@@ -57,7 +56,7 @@ def _end(*_: object) -> None:
 
 
 def _try_models(address: str) -> None:
-    console.print(tables.trials(try_models(address, timeout_s=60.0)))
+    console.print(trial_table(try_models(address, timeout_s=60.0)))
 
 
 serve_command = command_of(

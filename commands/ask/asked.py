@@ -3,13 +3,11 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commands.ask.client.client import Client
+from commands.ask.files import Files
 from commands.ask.options import Server, console
-
-if TYPE_CHECKING:
-    from commands.ask.bulk.options import Files
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class Asked:
     server: Server
     draw: Any  # answers, as a table
     draw_rows: Any
-    files: "Files | None"
+    files: Files | None
     as_json: bool = False
     as_ndjson: bool = False
 

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from commands.ask.asked import Asked
-from commands.ask.bulk.options import answer_file, input_of
+from commands.ask.bulk.answering import answer_file
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
+from commands.ask.files import input_of
 from commands.ask.in_flight import Answered
 from commands.ask.lines import Line, StreamedTexts, Texts
 from commands.ask.message_json import json_fields

@@ -14,9 +14,10 @@ import typer
 from rich.text import Text
 
 from commands.ask.asked import Asked
-from commands.ask.bulk.options import answer_file, given, input_of
+from commands.ask.bulk.answering import answer_file
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
+from commands.ask.files import given, input_of
 from commands.ask.in_flight import Answered, InFlight, Refused
 from commands.ask.lines import GivenTexts, StreamedTexts, Texts
 from commands.ask.options import TRUNCATION, is_stdin

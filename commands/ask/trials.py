@@ -1,20 +1,18 @@
 """The models of a server, each tried with its own example."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from attendant.v1 import generation_pb2
+from rich.text import Text
 
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
+from commands.ask.shown.tables import Table, short
 from commands.ask.verb_command import named
 from commands.ask.verbs import VERBS, Verb
 from service.calls.models import ModelFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TRIAL_TOKENS = 24  # of output, when a generative model is tried
 
@@ -43,7 +41,7 @@ def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
             yield Trial(model, answer, time.monotonic() - started_s)
 
 
-def _trial_of(model: ModelFacts) -> "Callable[[Client], str] | None":
+def _trial_of(model: ModelFacts) -> Callable[[Client], str] | None:
     """A function that asks a model its example; None where its task needs more than a text."""
     if model.task == "text-generation":
         return lambda client: _continued(client, model)
@@ -64,3 +62,18 @@ def _continued(client: Client, model: ModelFacts) -> str:
         model=model.name, version=model.version, text=model.example, sampling_params=params
     )
     return f"…{client.generate(request).results[0].text}"
+
+
+def trial_table(found: Iterable[Trial]) -> Table:
+    """Each model's answer to its example, with its duration."""
+    table = Table("model", "version", "precision", "asked", "answered", "latency")
+    for trial in found:
+        table.add_row(
+            Text(trial.model.name),
+            trial.model.version,
+            Text(trial.model.precision),
+            short(trial.model.example),
+            Text(trial.answer, "bold"),
+            f"{trial.latency_s * 1e3:.1f} ms",
+        )
+    return table

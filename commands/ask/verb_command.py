@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 
 from commands.ask.asked import Asked
-from commands.ask.bulk.options import FILE_FLAGS, OPTIONAL_TEXTS, Files
 from commands.ask.client.refusal import CallError
+from commands.ask.files import FILE_FLAGS, OPTIONAL_TEXTS, Files
 from commands.ask.options import FORMS, MODEL, TEXTS, TRUNCATION, read_server, server_flags
 from commands.ask.verbs import VERBS, Verb
 from commands.errors import FAILURE, print_error

@@ -1,5 +1,7 @@
 """The record of each method's answer, by that of its request, whose name is the method's."""
 
+from typing import TypeAlias
+
 import msgspec
 
 from service.calls.features import Attend, Attention, ExtractFeatures, Features
@@ -27,7 +29,9 @@ from service.calls.texts import (
 )
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 
-ANSWERS: dict[type[msgspec.Struct], type[msgspec.Struct]] = {
+Record: TypeAlias = type[msgspec.Struct]
+
+ANSWERS: dict[Record, Record] = {
     Classify: Classifications,
     Embed: Embeddings,
     ScorePairs: PairScores,

@@ -7,7 +7,6 @@ from attendant.v1 import generation_pb2
 from google.protobuf.message import Message
 
 from commands.ask.client.access import NO_ACCESS, Access
-from commands.ask.client.methods import method_of
 from commands.ask.client.transport import transport_to
 from service.calls.models import ListModels, Models
 
@@ -30,7 +29,10 @@ class Client:
 
     def ask(self, call: Any) -> Any:
         """The record of the answer to a request, which is a record of `service/calls`, too."""
-        method = method_of(type(call))
+        from commands.ask.client.methods import method_of  # NumPy, and all messages
+
+        kind: Any = type(call)
+        method = method_of(kind)
         return method.read(self.call(method.path, method.response, method.write(call)))
 
     def call(self, path: str, response: type[M], request: Message) -> M:

@@ -39,7 +39,8 @@ def method_of(call: Any) -> Method:
 
 def message_of(record: Any) -> Message:
     """The message of a request, of an answer or of a part of one."""
-    message: Message = _writer_of(type(record))(record)
+    kind: Any = type(record)
+    message: Message = _writer_of(kind)(record)
     return message
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from commands.ask.shown import tables
-from commands.ask.shown.tables import SHOWN_VALUES, Table, _caption, _short
+from commands.ask.shown.tables import SHOWN_VALUES, Table, _caption, short
 from service.calls.texts import Embeddings
 
 SHOWN_WEIGHTS = 16  # of a text, the heaviest
@@ -38,7 +38,7 @@ def weights(texts: Sequence[str], response: Embeddings) -> Table:
         heaviest = sorted(zip(sparse.weights, names, strict=True), key=lambda pair: -pair[0])
         shown = "  ".join(f"{name} {weight:.3f}" for weight, name in heaviest[:SHOWN_WEIGHTS])
         more = " …" if len(heaviest) > SHOWN_WEIGHTS else ""
-        table.add_row(_short(text), f"{shown}{more}", str(len(heaviest)))
+        table.add_row(short(text), f"{shown}{more}", str(len(heaviest)))
     return table
 
 
@@ -49,5 +49,5 @@ def token_vectors(texts: Sequence[str], response: Embeddings) -> Table:
         values = result.token_vectors[0].values if result.token_vectors else ()
         start = " ".join(f"{value:+.3f}" for value in values[:SHOWN_VALUES])
         number = f"{len(result.token_vectors)} x {len(values)}"
-        table.add_row(_short(text), f"{start} …", number)
+        table.add_row(short(text), f"{start} …", number)
     return table

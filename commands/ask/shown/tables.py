@@ -4,7 +4,7 @@ Texts of users and models go in as `Text`: rich would read "[/b]" in a string as
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from commands.ask.shown.comparison import ComparedWord  # numpy, which few commands need
-    from commands.ask.trials import Trial
-
 Computed = (
     Classifications
     | Embeddings
@@ -70,7 +68,7 @@ def classifications(texts: Sequence[str], response: Classifications) -> Table:
     for text, result in zip(texts, response.results, strict=True):
         scores = "  ".join(f"{found.label} {found.score:.4f}" for found in result.labels)
         best = Text(result.labels[0].label, "bold")
-        table.add_row(_short(text), best, Text(scores), str(result.num_tokens))
+        table.add_row(short(text), best, Text(scores), str(result.num_tokens))
     return table
 
 
@@ -79,7 +77,7 @@ def scores(texts: Sequence[str], response: PairScores) -> Table:
     table = Table("text", "score", "tokens", caption=_caption(response))
     pairs = zip(texts, response.results, strict=True)
     for text, result in sorted(pairs, key=lambda pair: -pair[1].score):
-        table.add_row(_short(text), f"{result.score:.4f}", str(result.num_tokens))
+        table.add_row(short(text), f"{result.score:.4f}", str(result.num_tokens))
     return table
 
 
@@ -88,7 +86,7 @@ def ranking(texts: Sequence[str], response: Ranking) -> Table:
     table = Table("", "text", "score", "tokens", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         number = str(result.index + 1)
-        table.add_row(number, _short(text), f"{result.score:.4f}", str(result.num_tokens))
+        table.add_row(number, short(text), f"{result.score:.4f}", str(result.num_tokens))
     return table
 
 
@@ -109,11 +107,11 @@ def entities(texts: Sequence[str], response: Entities) -> Table:
     for text, result in zip(texts, response.results, strict=True):
         table.add_section()
         for place, found in enumerate(result.entities):
-            shown = Text("") if place else _short(text)
+            shown = Text("") if place else short(text)
             cells = (found.text, found.label, f"{found.score:.4f}", f"{found.start}-{found.end}")
             table.add_row(shown, *map(Text, cells))
         if not result.entities:
-            table.add_row(_short(text), Text("none", "dim"), "", "", "")
+            table.add_row(short(text), Text("none", "dim"), "", "", "")
     return table
 
 
@@ -124,7 +122,7 @@ def fills(texts: Sequence[str], response: FilledTexts) -> Table:
         table.add_section()
         for place, mask in enumerate(result.masks):
             found = "  ".join(f"{fill.token} {fill.score:.4f}" for fill in mask.fills)
-            shown = Text("") if place else _short(text)
+            shown = Text("") if place else short(text)
             table.add_row(shown, f"{mask.start}-{mask.end}", Text(found))
     return table
 
@@ -181,7 +179,7 @@ def embeddings(texts: Sequence[str], response: Embeddings) -> Table:
     for index, text in enumerate(texts):
         start = " ".join(f"{value:+.3f}" for value in vectors[index, :3])
         similar = [f"{cosines[index, other]:.3f}" for other in range(shown)]
-        table.add_row(str(index + 1), _short(text), f"{start} … ({vectors.shape[1]})", *similar)
+        table.add_row(str(index + 1), short(text), f"{start} … ({vectors.shape[1]})", *similar)
     return table
 
 
@@ -190,7 +188,7 @@ def vectors(texts: Sequence[str], response: Embeddings) -> Table:
     table = Table("text", "vector", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         start = " ".join(f"{value:+.3f}" for value in result.values[:SHOWN_VALUES])
-        table.add_row(_short(text), f"{start} … ({len(result.values)})")
+        table.add_row(short(text), f"{start} … ({len(result.values)})")
     return table
 
 
@@ -202,7 +200,7 @@ def encoded_vectors(texts: Sequence[str], response: Embeddings) -> Table:
             is_unsigned = each.encoding.startswith("u")
             numbers = memoryview(each.values).cast("B" if is_unsigned else "b").tolist()
             start = " ".join(map(str, numbers[:SHOWN_VALUES]))
-            table.add_row(_short(text), each.encoding, f"{start} … ({len(numbers)} bytes)")
+            table.add_row(short(text), each.encoding, f"{start} … ({len(numbers)} bytes)")
     return table
 
 
@@ -213,7 +211,7 @@ def features(texts: Sequence[str], response: Features) -> Table:
         tokens = [token.piece for token in result.tokens] or [""]
         for place, (piece, vector) in enumerate(zip(tokens, result.vectors, strict=True)):
             start = " ".join(f"{value:+.3f}" for value in vector.values[:SHOWN_VALUES])
-            shown = Text("") if place else _short(text)
+            shown = Text("") if place else short(text)
             table.add_row(shown, Text(piece), f"{start} … ({len(vector.values)})")
     return table
 
@@ -230,7 +228,7 @@ def likeness(texts: Sequence[str], rows: Sequence[Any], caption: str = "") -> Ta
     numbers = [str(number) for number in range(1, len(texts) + 1)]
     table = Table("", "text", *numbers, caption=caption)
     for number, text, row in zip(numbers, texts, rows, strict=True):
-        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row))
+        table.add_row(number, short(text), *(f"{value:.3f}" for value in row))
     return table
 
 
@@ -253,7 +251,7 @@ def most_alike(
     for place, (text, row) in enumerate(zip(texts, rows, strict=True), first):
         nearest = [other for other in np.argsort(-np.array(row), kind="stable") if other != place]
         shown = "  ".join(f"{numbers[i]}: {row[i]:.3f}" for i in nearest[:SHOWN_NEIGHBOURS])
-        table.add_row(f"{numbers[place]:>{len(str(numbers[-1]))}}", _short(text), shown)
+        table.add_row(f"{numbers[place]:>{len(str(numbers[-1]))}}", short(text), shown)
     return table
 
 
@@ -275,21 +273,6 @@ def word_vectors(texts: Sequence[str], word: str, response: Features) -> "list[n
     return vectors
 
 
-def trials(found: "Iterable[Trial]") -> Table:
-    """Each model's answer to its example, with its duration."""
-    table = Table("model", "version", "precision", "asked", "answered", "latency")
-    for trial in found:
-        table.add_row(
-            Text(trial.model.name),
-            trial.model.version,
-            Text(trial.model.precision),
-            _short(trial.model.example),
-            Text(trial.answer, "bold"),
-            f"{trial.latency_s * 1e3:.1f} ms",
-        )
-    return table
-
-
 def _caption(response: Computed) -> str:
     answered_by = f"{response.model} version {response.version}"
     return f"{answered_by}, {response.num_tokens} tokens: {_took(response.timings)}"
@@ -302,5 +285,5 @@ def _took(timings: Timings) -> str:
     )
 
 
-def _short(text: str, width: int = 60) -> Text:
+def short(text: str, width: int = 60) -> Text:
     return Text(text if len(text) <= width else f"{text[: width - 1]}…")

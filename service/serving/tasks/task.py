@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 
-import msgspec
 import numpy as np
 
 from service.calls.answers import LabelScore, Token
-from service.calls.methods import ANSWERS
+from service.calls.methods import ANSWERS, Record
 from service.calls.record import Call
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
@@ -205,7 +204,7 @@ class Method:
         return self.call.__name__
 
     @property
-    def answer(self) -> type[msgspec.Struct]:
+    def answer(self) -> Record:
         """The record of its answers."""
         return ANSWERS[self.call]
 

@@ -9,8 +9,7 @@ from attendant.v1 import text_pb2
 from rich.console import Console
 from tritonclient.grpc import service_pb2 as pb
 
-from commands.ask.shown import tables
-from commands.ask.trials import Trial
+from commands.ask.trials import Trial, trial_table
 from service.calls.models import ModelFacts
 from service.contract.files import ModelSource
 from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, Variant
@@ -463,6 +462,6 @@ def test_the_start_table_shows_the_precision() -> None:
     model = ModelFacts(name="spam", version="1", precision="int8", example="lunch")
     printed = Console(width=120)
     with printed.capture() as captured:
-        printed.print(tables.trials([Trial(model, "ham", 0.001)]))
+        printed.print(trial_table([Trial(model, "ham", 0.001)]))
     assert "precision" in captured.get()
     assert "int8" in captured.get()
