@@ -41,8 +41,12 @@ COMMANDS = {
         "commands.main:healthcheck",
         "Check the server's health, by gRPC or HTTP: exit code 0 if SERVING, else 1.",
     ),
+    "explain": Row(
+        "commands.folders.explain_command:explain",
+        "Say what a folder or hub id is, what is taken of it, and what serving it costs here.",
+    ),
     "import": Row(
-        "commands.train.train:import_checkpoint",
+        "commands.folders.import_command:import_checkpoint",
         "Convert a Hugging Face checkpoint to Attendant's format.",
     ),
     "export": Row(
@@ -86,7 +90,7 @@ COMMANDS = {
 # Panels of `attendant --help`, each with the first of its commands in the table.
 HELP_PANELS = {
     "Serve and ask": "serve",
-    "Models": "import",
+    "Models": "explain",
     "Train": "train",
     "Systems of the lectures": "demo",
 }

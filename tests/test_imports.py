@@ -204,6 +204,9 @@ ROOMS = {
         " ask/client ask/in_flight ask/options ask/remedies ask/shown ask/bulk ask/verbs service"
     ),
     "commands/train": Room("errors flags columns help pictures remarks models"),
+    "commands/folders": Room(
+        "errors flags remarks train models export service/contract service/settings"
+    ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"
     ),
@@ -259,7 +262,7 @@ OWNERS = {
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
-        *("service/http/", "service/calls/", "service/api/codec.py"),
+        *("service/http/", "service/calls/", "service/api/codec.py", "service/api/generation.py"),
         *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),
     "jinja2": ("service/text/template_worker.py",),
@@ -286,7 +289,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
-    *("calls/methods", "calls/texts", "calls/tokens"),
+    *("calls/generation", "calls/methods", "calls/texts", "calls/tokens"),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -348,6 +351,7 @@ POLICY = (
     "text/word_cache",
     "runtime/pace",
     "text/pair_tokenizer",
+    "text/places",
     "text/special_texts",
     "text/token_bytes",
     "text/tokenizer",

@@ -1,4 +1,4 @@
-"""`attendant train` and `import`: arguments in, messages and exit codes out.
+"""`attendant train`: arguments in, messages and exit codes out.
 
 Imports no PyTorch until a command runs, so that the command line works without it and can say what
 to install.
@@ -11,11 +11,9 @@ from commands.columns import column_flags, columns_of
 from commands.flags import argument, command_of, flag, flags_of
 from commands.train.messages import DEFAULTS, messages, parse_validation
 from commands.train.options import output_flag, resume_flag
-from models.checkpoints.known import known_names
-from models.recipes.import_settings import ImportSettings
 from models.training.settings import TRAIN_TASKS, TrainingSettings
 
-TRAIN, IMPORT = "ATTENDANT_TRAIN", "ATTENDANT_IMPORT"
+TRAIN = "ATTENDANT_TRAIN"
 
 
 def _train(
@@ -94,33 +92,5 @@ train = command_of(
         *column_flags(TRAIN, "DATA"),
         *flags_of(TrainingSettings, TRAIN, omit=["validation_fraction"]),
         resume_flag(TRAIN),
-    ],
-)
-
-
-def _import(*, source: str, output: Path, **values: Any) -> None:
-    with messages("import"):
-        settings = ImportSettings(**values)
-        from commands.train.train_runs import import_model
-
-        import_model(source, output, settings)
-
-
-import_checkpoint = command_of(
-    _import,
-    [
-        argument(
-            "source",
-            str,
-            "A hub id, or a Hugging Face folder (config.json, model.safetensors, tokenizer.json) "
-            f"of {known_names()}.",
-        ),
-        argument(
-            "output",
-            Path,
-            "Folder for the checkpoint. An older checkpoint there is replaced; a folder with "
-            "other files is refused.",
-        ),
-        *flags_of(ImportSettings, IMPORT),
     ],
 )

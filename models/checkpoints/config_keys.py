@@ -17,6 +17,7 @@ from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.decoder_fields import BY_LAYER, NUMBERS, SIZES, WHOLE
 from models.checkpoints.families import FAMILIES as ENCODERS
 from models.checkpoints.gpt2 import GPT2
+from models.checkpoints.plan import ROUNDED
 from models.checkpoints.seq2seq import SEQ2SEQ
 from models.checkpoints.vit import ARCHITECTURES as IMAGES
 from models.checkpoints.ways_out import ELSEWHERE, NOT_ROUNDED
@@ -160,7 +161,7 @@ ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "encoder-decoder": {"is_causal": (None, True), "is_decoder": (None, False)},
     "image": {},
 }
-ROUNDED = ("quantization_config", "quantization", "compression_config")  # the second is of MLX
+
 FOR_ALL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("pruned_heads", "quantization_config", "quantization"), NOTHING),
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), (None, 0)),

@@ -20,13 +20,12 @@ from models.checkpoints.architectures import (
 from models.checkpoints.families import FAMILIES
 from models.checkpoints.family import ANSWERER, NEXT_SENTENCE, TAGGER, Family
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
-from models.checkpoints.known import known_types
+from models.checkpoints.known import unknown_type
 from models.checkpoints.left_out import INDICES, POOLER, Rule, renamed, without, without_copies
 from models.checkpoints.score_heads import PAIRS, TEXTS, ScoreHead, names_of, score_head
 from models.checkpoints.sentence_transformers import EmbedderFolder
-from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import WEIGHTS_FILE, assign_weights, build_on_meta, read_weights
-from models.errors import CheckpointError, shown
+from models.errors import CheckpointError
 from models.json_files import check_only, fields_of, read_object
 from models.networks.encoder import Encoder, EncoderConfig
 from models.networks.heads import (
@@ -206,10 +205,7 @@ def family_of(values: Mapping[str, Any], path: Path) -> Family:
     """Find the naming to use; refuse by name what we would compute differently."""
     model_type = values["model_type"]
     if model_type not in FAMILIES:
-        known = ", ".join(known_types())
-        raise CheckpointError(
-            f"{path}: model_type is {shown(model_type)}, but must be one of {known}; {ELSEWHERE}"
-        )
+        raise unknown_type(model_type, path)
     family = FAMILIES[model_type]
     check_only(values, family.only, path)
     return family

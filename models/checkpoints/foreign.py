@@ -8,18 +8,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from shlex import quote
 
+from models.checkpoints.file_names import CONFIG_FILE, MODULES_FILE, WEIGHT_FORMS
 from models.checkpoints.ways_out import AS_TENSORS, MADE_OF
-from models.checkpoints.weights import (
-    INDEX_FILE,
-    PICKLED_FILE,
-    PICKLED_INDEX_FILE,
-    WEIGHTS_FILE,
-)
 from models.errors import CheckpointError
 
-CONFIG_FILE, MODULES_FILE = "config.json", "modules.json"
-READ = (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE)
 MAX_FILES = 10_000  # of a folder's names that are looked at
 
 
@@ -32,6 +26,8 @@ class Kind:
     way_out: str
     beside: tuple[str, ...] = ()  # of which one must be there too
     has_own_config: bool = False  # whether it is told even where config.json and weights are there
+    # Lines of a shell that a test runs, of which {folder}, {file}, {plain} and {name} are put in.
+    commands: tuple[str, ...] = ()
 
 
 GGUF = (
@@ -65,7 +61,18 @@ KINDS = (
         beside=("vocabulary*", "shared_vocabulary*", "source_vocabulary*"),
     ),
     Kind(("openvino_*.xml", "*.xml"), "of OpenVINO", MADE_OF, beside=("*.bin",)),
-    Kind(("*.onnx", "onnx/*.onnx"), "of graphs in ONNX", AS_TENSORS),
+    Kind(
+        ("*.onnx", "onnx/*.onnx"),
+        "of graphs in ONNX",
+        AS_TENSORS,
+        commands=(
+            "mkdir -p models/{name}/1",
+            "cp {file}* models/{name}/1/",
+            "test -e models/{name}/1/model.onnx || mv models/{name}/1/*.onnx "
+            "models/{name}/1/model.onnx",
+            "attendant serve models",
+        ),
+    ),
     Kind(
         ("tf_model*.h5", "saved_model.pb", "*.keras", "model.weights.h5"), "of TensorFlow", MADE_OF
     ),
@@ -83,20 +90,40 @@ KINDS = (
         ("model.*.safetensors", "pytorch_model.*.bin"),
         "of a variant alone",
         "copy the file to model.safetensors, or to pytorch_model.bin, and import the folder again",
+        commands=("cp {file} {folder}/{plain}", "attendant serve {folder}"),
     ),
 )
 
 
 def check_is_ours(folder: Path) -> None:
     """Raise `CheckpointError`, which says what the folder is, unless transformers may read it."""
-    names = _names(folder)
-    has_weights = any(_has(names, form, f"*/{form}") for form in READ)
+    kind = foreign_kind(names_in(folder))
+    if kind is not None:
+        raise CheckpointError(
+            f"{folder} is a folder {kind.what}, not one of transformers: {kind.way_out}"
+        )
+
+
+def foreign_kind(names: Collection[str]) -> Kind | None:
+    """The other program that a folder with these names is of; None where transformers may read it.
+
+    The first row that fits decides.
+    """
+    has_weights = any(_has(names, form, f"*/{form}") for form in WEIGHT_FORMS)
     is_complete = has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
     for kind in KINDS:
         if (kind.has_own_config or not is_complete) and _is(kind, names):
-            raise CheckpointError(
-                f"{folder} is a folder {kind.what}, not one of transformers: {kind.way_out}"
-            )
+            return kind
+    return None
+
+
+def commands_of(kind: Kind, folder: Path, names: Collection[str], name: str) -> tuple[str, ...]:
+    """The lines of the way out for this folder, which is to be served under `name`."""
+    files = sorted(each for each in names if _has({each}, *kind.signs))
+    file = min(files, key=len, default="")
+    plain = f"{Path(file).stem.partition('.')[0]}{Path(file).suffix}"
+    places = {"folder": quote(str(folder)), "file": quote(str(folder / file)), "name": name}
+    return tuple(line.format(**places, plain=plain) for line in kind.commands)
 
 
 def check_is_folder(source: Path) -> None:
@@ -117,7 +144,7 @@ def _has(names: Collection[str], *patterns: str) -> bool:
     return any(match(name, pattern) for name in names for pattern in patterns)
 
 
-def _names(folder: Path) -> set[str]:
+def names_in(folder: Path) -> set[str]:
     """Names of the folder's files, and of those in its folders, with these in front."""
     names: set[str] = set()
     for path in sorted(folder.iterdir())[:MAX_FILES]:

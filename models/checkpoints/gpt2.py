@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from models.checkpoints.family import activation
-from models.checkpoints.left_out import CAUSAL_MASKS, renamed, without
+from models.checkpoints.left_out import CAUSAL_MASKS, is_same, renamed, without
 from models.errors import CheckpointError, SettingError
 from models.json_files import check_only
 from models.networks.gpt import GPTConfig
@@ -84,7 +83,7 @@ def gpt2_weights(
     output = short.pop(OUTPUT, None)
     if output is None and not values.get("tie_word_embeddings", True):
         raise CheckpointError(f"{path}: weights 1 missing: {OUTPUT}, as it is not tied")
-    if output is not None and WORDS in short and not torch.equal(output, short[WORDS]):
+    if output is not None and WORDS in short and not is_same(output, short[WORDS]):
         raise CheckpointError(
             f"{path}: {OUTPUT} differs from {WORDS}, but only an output layer tied to the word "
             "vectors is supported"

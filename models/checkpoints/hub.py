@@ -8,7 +8,7 @@ anything is fetched. Knows nothing about what the files mean for a network.
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from huggingface_hub import snapshot_download
@@ -16,23 +16,25 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from models.checkpoints.chat_templates import CHAT_FILES
 from models.checkpoints.embedder_use import USE_FILE
-from models.checkpoints.image_processors import PREPROCESSOR_FILE
-from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from models.checkpoints.retrieval import HEAD_FILES
-from models.checkpoints.setting_keys import TEXT_SETTINGS
-from models.checkpoints.weights import (
+from models.checkpoints.file_names import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    CONFIG_FILE,
+    HEAD_FILES,
     INDEX_FILE,
+    MODULES_FILE,
     PICKLED_FILE,
     PICKLED_INDEX_FILE,
+    PREPROCESSOR_FILE,
     WEIGHTS_FILE,
-    parts_of,
 )
+from models.checkpoints.headers import parts_of
+from models.checkpoints.setting_keys import TEXT_SETTINGS
 from models.data.marian_tokenizer import SOURCE_FILE
 from models.errors import CheckpointError, shown
 from models.json_files import read_json
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-MODULES_FILE, CONFIG_FILE = "modules.json", "config.json"
 MAX_MODULES = 64
 MODEL_FILES = (
     CONFIG_FILE,
@@ -67,13 +69,25 @@ def is_hub_id(source: str) -> bool:
     return HUB_ID.fullmatch(source) is not None
 
 
-def download_folder(hub_id: str, endpoint: str | None = None) -> Path:
+def download_folder(
+    hub_id: str,
+    endpoint: str | None = None,
+    revision: str | None = None,
+    *,
+    is_offline: bool = False,
+    check: Callable[[Path], object] = lambda _: None,
+) -> Path:
     """Return a folder with the files of the repository that an import reads.
 
-    `endpoint` is that of HF_ENDPOINT, or the hub's own, unless one is given.
+    `endpoint` is that of HF_ENDPOINT, or the hub's own, unless one is given; `revision` is a
+    branch, a tag or a commit. Offline, the files are those of the hub's cache. `check` is called
+    with the small files alone, and what it raises comes before the weights are fetched.
     """
-    source = _Repository(hub_id, endpoint or os.environ.get("HF_ENDPOINT") or None)
+    source = _Repository(
+        hub_id, endpoint or os.environ.get("HF_ENDPOINT") or None, revision, is_offline=is_offline
+    )
     folder = source.fetch(SMALL_FILES)
+    check(folder)
     modules = module_folders(folder / MODULES_FILE)
     encoder, others = (modules[0], modules[1:]) if modules else ("", [])
     source.fetch(
@@ -127,9 +141,16 @@ def _in(module: str, names: Iterable[str]) -> list[str]:
 class _Repository:
     """The files of one repository; all are of the commit that was the newest at first."""
 
-    def __init__(self, hub_id: str, endpoint: str | None) -> None:
-        self._hub_id, self._endpoint = hub_id, endpoint
-        self._commit: str | None = None
+    def __init__(
+        self,
+        hub_id: str,
+        endpoint: str | None,
+        revision: str | None = None,
+        *,
+        is_offline: bool = False,
+    ) -> None:
+        self._hub_id, self._endpoint, self._is_offline = hub_id, endpoint, is_offline
+        self._commit = revision
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The folder with those of the files that there are; raises `CheckpointError`."""
@@ -141,6 +162,7 @@ class _Repository:
                     allow_patterns=list(names),
                     endpoint=self._endpoint,
                     revision=self._commit,
+                    local_files_only=self._is_offline,
                 )
             )
         except LocalEntryNotFoundError as error:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.checkpoints import file_names
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_number, check_only, check_whole, fields_of, read_object
 from models.networks.vit import MAX_RESIZED, RESAMPLINGS
 
-PREPROCESSOR_FILE = "preprocessor_config.json"
+PREPROCESSOR_FILE = file_names.PREPROCESSOR_FILE
 RESCALE = 1.0 / 255.0
 PIL_NUMBERS = dict(enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")))
 assert tuple(PIL_NUMBERS.values()) == RESAMPLINGS

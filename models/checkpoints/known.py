@@ -6,6 +6,10 @@ tables of families hold how each is read, and a test compares the two.
 
 from collections.abc import Mapping
 from itertools import chain
+from pathlib import Path
+
+from models.checkpoints.ways_out import ELSEWHERE
+from models.errors import CheckpointError, shown
 
 Names = Mapping[str, tuple[str, ...]]
 
@@ -54,6 +58,14 @@ KNOWN: Mapping[str, Names] = {
 def known_types() -> list[str]:
     """Every `model_type` that is read."""
     return list(chain.from_iterable(chain.from_iterable(each.values()) for each in KNOWN.values()))
+
+
+def unknown_type(model_type: object, path: Path) -> CheckpointError:
+    """The error of a `model_type` that no family has."""
+    return CheckpointError(
+        f"{path}: model_type is {shown(model_type)}, but must be one of "
+        f"{', '.join(known_types())}; {ELSEWHERE}"
+    )
 
 
 def known_names() -> str:

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.checkpoints import file_names
 from models.checkpoints.weights import read_tensors
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_number, check_whole, fields_of, read_object
 
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = file_names.ADAPTER_CONFIG, file_names.ADAPTER_WEIGHTS
 LABELS_FILE = "labels.json"  # of a classifier's head; ours, PEFT has none
 MAX_RANK = 4_096
 MAX_NAME = 500  # letters of a tensor

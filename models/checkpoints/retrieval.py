@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.checkpoints import file_names
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import read_pickle
@@ -27,7 +28,7 @@ from models.networks.retrieval import (
     ThreeWayEmbedder,
 )
 
-WEIGHT_FILE, VECTOR_FILE = HEAD_FILES = "sparse_linear.pt", "colbert_linear.pt"
+WEIGHT_FILE, VECTOR_FILE = HEAD_FILES = file_names.HEAD_FILES
 FORMAT_BYTES = 65_536  # of a file of two tensors, beside their values
 # Of no text's weights, as FlagEmbedding has it: by roles, and as XLM-R spells them.
 UNWEIGHTED = {

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from models.checkpoints.decoder_fields import MAX_LAYERS, MAX_POSITIONS
 from models.checkpoints.family import activation
-from models.checkpoints.left_out import Rule, renamed, without
+from models.checkpoints.left_out import Rule, is_same, renamed, without
 from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_only, check_whole
@@ -261,7 +261,7 @@ def t5_weights(tensors: Tensors, values: Values, config: TransformerConfig, path
     found[WORDS] = _one_table({**found}, (WORDS, *WORDS_ELSEWHERE), path, output)
     for name in WORDS_ELSEWHERE:
         found.pop(name, None)
-    if output is not None and not torch.equal(output, found[WORDS]):
+    if output is not None and not is_same(output, found[WORDS]):
         found[OUTPUT] = output
     for name, tensor in found.items():
         if name.endswith("Attention.q.weight"):
@@ -285,7 +285,7 @@ def _one_table(
         raise CheckpointError(f"{path}: weights 1 missing: {WORDS}")
     first, *others = tables
     for name in others:
-        if not torch.equal(tables[name], tables[first]):
+        if not is_same(tables[name], tables[first]):
             raise CheckpointError(
                 f"{path}: {name} differs from {first}, but only one table of word vectors for "
                 f"source, target and output is supported: {ELSEWHERE}"

@@ -6,8 +6,9 @@ and the global random state stays as it was.
 """
 
 import hashlib
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,28 +17,52 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from models.errors import CheckpointError, reason, shown
+from models.checkpoints import file_names
+from models.checkpoints.headers import parts_of, read_headers
+from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 
-WEIGHTS_FILE = "model.safetensors"
-PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
-INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
-PICKLED_INDEX_FILE = "pytorch_model.bin.index.json"
-PART = re.compile(r"[\w-][\w.-]{0,200}\.safetensors", re.ASCII)
-PICKLED_PART = re.compile(r"[\w-][\w.-]{0,200}\.bin", re.ASCII)
+WEIGHTS_FILE, PICKLED_FILE = file_names.WEIGHTS_FILE, file_names.PICKLED_FILE
+INDEX_FILE, PICKLED_INDEX_FILE = file_names.INDEX_FILE, file_names.PICKLED_INDEX_FILE
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
+# Of `headers_alone`; a context variable, so that it ends with the call that sets it.
+_HEADERS_ALONE: ContextVar[bool] = ContextVar("headers_alone", default=False)
+DTYPES = {"BOOL": torch.bool, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
+
+
+@contextmanager
+def headers_alone() -> Iterator[None]:
+    """While entered, tensors of files have names, types and shapes, and no values.
+
+    A folder is then read by the same code as for an import, in the time of its small files. What
+    depends on values, as whether all are finite, is not checked.
+    """
+    token = _HEADERS_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _HEADERS_ALONE.reset(token)
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of the file, in float32 whatever they were stored in."""
     if not path.is_file() and (pickled := path.with_name(PICKLED_FILE)).is_file():
-        return read_pickle(pickled)
+        return read_pickle(pickled, device=_device())
     if path.suffix == ".bin" and path.is_file():
-        return read_pickle(path)
+        return read_pickle(path, device=_device())
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: expected weights in safetensors format")
+    if _HEADERS_ALONE.get():
+        return {
+            name: torch.empty(
+                header.shape, dtype=DTYPES.get(header.dtype, torch.float32), device="meta"
+            )
+            for name, header in read_headers(path).items()
+        }
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -50,7 +75,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     }
 
 
-def read_pickle(path: Path, max_bytes: float = float("inf")) -> dict[str, Tensor]:
+def _device() -> str:
+    return "meta" if _HEADERS_ALONE.get() else "cpu"
+
+
+def read_pickle(
+    path: Path, max_bytes: float = float("inf"), device: str = "cpu"
+) -> dict[str, Tensor]:
     """The tensors of a file that torch.save wrote, in float32; nothing else of it is run or kept.
 
     Raises CheckpointError for a larger file, and for one that holds anything but tensors by name.
@@ -59,7 +90,7 @@ def read_pickle(path: Path, max_bytes: float = float("inf")) -> dict[str, Tensor
     if num_bytes > max_bytes:
         raise CheckpointError(f"{path} has {num_bytes} bytes, but must have at most {max_bytes}")
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # of a damaged file it raises nearly anything
         what = "it is damaged, or holds more than tensors"  # torch advises to load it unchecked
         raise CheckpointError(
@@ -109,22 +140,10 @@ def _read_parts(index: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def parts_of(index: Path) -> list[str]:
-    """The names of the files that an index lists, which are beside it."""
-    form = PICKLED_PART if index.name == PICKLED_INDEX_FILE else PART
-    with fields_of(index, read_object(index)) as values:
-        parts = sorted({str(part) for part in values["weight_map"].values()})
-    for part in parts:
-        if not form.fullmatch(part):
-            kind = ".bin" if form is PICKLED_PART else ".safetensors"
-            raise CheckpointError(
-                f"{index}: {shown(part)} is not the name of a {kind} file beside it"
-            )
-    return parts
-
-
 def check_digest(path: Path, expected: str, stated_in: Path) -> None:
     """Raise CheckpointError unless the file is the one whose SHA-256 was stated."""
+    if _HEADERS_ALONE.get():
+        return
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
@@ -165,7 +184,7 @@ def assign_weights(
                 f"{path}: {name_in_file(name)} has numbers of type {state[name].dtype}, but must "
                 "have floating point numbers"
             )
-        num_wrong = state[name].numel() - int(torch.isfinite(state[name]).sum())
+        num_wrong = 0 if state[name].is_meta else _num_not_finite(state[name])
         if num_wrong:
             raise CheckpointError(
                 f"{path}: {name_in_file(name)} has {num_wrong} of {state[name].numel()} numbers "
@@ -174,6 +193,10 @@ def assign_weights(
             )
     module.load_state_dict(state, assign=True)
     module.eval()
+
+
+def _num_not_finite(tensor: Tensor) -> int:
+    return tensor.numel() - int(torch.isfinite(tensor).sum())
 
 
 def check_names(found: Collection[str], wanted: Collection[str], path: Path) -> None:

@@ -35,7 +35,8 @@ class Codec(NamedTuple):
     """Both ways between a method's messages and its records."""
 
     read: Convert  # a request's message to its record; raises what the record raises
-    write: Convert  # an answer's record to its message
+    write: Convert  # an answer's record to its message, or that of a piece of it
+    has_own: bool = False  # fields that take long to read where the message is long
 
 
 def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {}) -> Convert:
@@ -50,18 +51,16 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
 
 
 def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}) -> Convert:
-    fields, hints = _fields_of(message, record), get_type_hints(record)
-    names, is_call = record.__struct_fields__, issubclass(record, Call)
+    fields, hints = fields_of(message, record), get_type_hints(record)
+    names = [name for name in record.__struct_fields__ if name not in own]
     get = attrgetter(*names) if len(names) > 1 else lambda each: [getattr(each, n) for n in names]
-    places = {name: place for place, name in enumerate(names)}
-    converts = [
-        (places[name], how)
-        for name in names
-        if name not in own and (how := _read(fields[name], hints[name], is_call=is_call))
+    optional = [
+        (place, name)
+        for place, name in enumerate(names)
+        if fields[name].has_presence and type(None) in get_args(hints[name])
     ]
-    optional = [(places[name], name) for name in names if _may_be_none(fields[name], hints[name])]
-    further = [(places[name], how) for name, how in own.items()]
-    make = _by_place(record)
+    further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]
+    make, is_call = _by_place(record), issubclass(record, Call)
 
     def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
         values = list(get(message))
@@ -71,9 +70,15 @@ def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}
             if not message.HasField(name):
                 values[place] = None
         for place, how in further:
-            values[place] = how(message)
+            values.insert(place, how(message))
         return make(*values)
 
+    def read_of(name: str) -> Convert | None:
+        if _has_record(fields[name]) and _record_in(hints[name]) is record:  # in itself
+            return lambda rows: [read(row) for row in rows]
+        return _read(fields[name], hints[name], is_call=is_call)
+
+    converts = [(place, how) for place, name in enumerate(names) if (how := read_of(name))]
     return read
 
 
@@ -97,9 +102,18 @@ def packed(number: int, values: np.ndarray) -> bytes:
     return bytes_prefix(number, len(raw)) + raw
 
 
-def _fields_of(message: Descriptor, record: Record) -> dict[str, FieldDescriptor]:
-    fields = {field.name: field for field in message.fields}
-    if differing := fields.keys() ^ set(record.__struct_fields__):
+def fields_of(
+    message: Descriptor, record: Record, beside: Collection[str] = ()
+) -> dict[str, FieldDescriptor]:
+    """The fields of a message by the record's names: those of which one is set are one.
+
+    Raises `TypeError` where the names differ; the record has those in `beside` for itself.
+    """
+    fields = {}
+    for field in message.fields:
+        group = field.containing_oneof
+        fields[field.name if group is None or len(group.fields) < 2 else group.name] = field
+    if differing := fields.keys() ^ set(record.__struct_fields__) - set(beside):
         raise TypeError(f"{record.__name__} and {message.name} differ in {sorted(differing)}")
     return fields
 
@@ -124,10 +138,6 @@ def _read(field: FieldDescriptor, hint: Any, *, is_call: bool) -> Convert | None
     return list if field.is_repeated and not is_call else None
 
 
-def _may_be_none(field: FieldDescriptor, hint: Any) -> bool:  # noqa: ANN401 - a type
-    return bool(field.has_presence) and type(None) in get_args(hint)
-
-
 def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
     """`LAYERS_SUM_ALL` is "sum_all"."""
     prefix = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
@@ -139,9 +149,10 @@ def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
 
 def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
     """Maker of a function from records to messages, given their class or a field's `add`."""
-    fields, hints = _fields_of(message, record), get_type_hints(record)
+    fields, hints = fields_of(message, record), get_type_hints(record)
+    converts = [(name, how) for name, field in fields.items() if (how := _written(field))]
     if _is_plain(message, record):
-        return lambda make: lambda answer: make(**to_builtins(answer, builtin_types=(bytes,)))
+        return _plain_writer(converts)
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
         for name, field in fields.items()
@@ -154,7 +165,6 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
         if not fields[name].is_repeated
     ]
     arrays = [(name, field.number) for name, field in fields.items() if _is_row(field)]
-    converts = [(name, how) for name, field in fields.items() if (how := _written(field))]
     apart = {name for name, _ in arrays} | inner.keys()
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
@@ -182,6 +192,22 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     return of
 
 
+def _plain_writer(converts: list[tuple[str, Convert]]) -> Callable[..., Convert]:
+    """Maker of a function from records whose values are a message's, but for enumerations."""
+
+    def of(make: Callable[..., Any]) -> Convert:
+        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+            values = to_builtins(answer, builtin_types=(bytes,))
+            for name, how in converts:
+                if name in values:  # records may leave out defaults, which are the message's
+                    values[name] = how(values[name])
+            return make(**values)
+
+        return write
+
+    return of
+
+
 def _written(field: FieldDescriptor) -> Convert | None:
     """Function that makes a message's value of a record's; None where they are the same."""
     if field.enum_type is not None:
@@ -195,15 +221,22 @@ def _written(field: FieldDescriptor) -> Convert | None:
     return None
 
 
-def _is_plain(message: Descriptor, record: Record) -> bool:
-    """Whether the values are as a message's constructor takes them, in records inside too."""
+def _is_plain(message: Descriptor, record: Record, around: tuple[Descriptor, ...] = ()) -> bool:
+    """Whether values are as a message's constructor takes them, in records inside too.
+
+    Enumerated values are not, but for those that are in no record inside.
+    """
+    if message in around:  # a record in itself
+        return True
     hints = get_type_hints(record)
     return not any(
-        field.enum_type is not None
+        (_written(field) and around)
         or _is_row(field)
-        or _has_ids(field)
         or get_origin(hints[field.name]) is Collection  # made as it is read
-        or (_has_record(field) and not _is_plain(field.message_type, _record_in(hints[field.name])))
+        or (
+            _has_record(field)
+            and not _is_plain(field.message_type, _record_in(hints[field.name]), (*around, message))
+        )
         for field in message.fields
     )
 

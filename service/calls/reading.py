@@ -15,36 +15,65 @@ Aggregation: TypeAlias = Literal["", "none", "simple", "first", "average", "max"
 class FillMask(Call, frozen=True):
     """Texts with masks, whose words are asked for."""
 
-    texts: Annotated[Texts, said("Texts with masks.", counted=True)] = ()
+    texts: Annotated[
+        Texts, said("Texts with masks.", counted=True, also={"huggingface": "inputs"})
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     top_k: Annotated[
         int, said("Words for each mask, most likely first; 0 stands for 5.", low=0, high=U32)
     ] = 0
     candidates: Annotated[
         Texts,
-        said("Score only this word, which must be a single token.", flag="candidate"),
+        said(
+            "Score only this word, which must be a single token.",
+            flag="candidate",
+            also={"huggingface": "targets"},
+        ),
     ] = ()
 
 
 class ClassifyTokens(Call, frozen=True):
     """Texts whose entities are asked for."""
 
-    texts: Annotated[Texts, said("Texts to read.", counted=True)] = ()
+    texts: Annotated[
+        Texts, said("Texts to read.", counted=True, also={"huggingface": "inputs"})
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    aggregation: Annotated[Aggregation, said("How tokens make a word; none given is first.")] = ""
+    aggregation: Annotated[
+        Aggregation,
+        said(
+            "How tokens make a word; none given is first.",
+            also={"huggingface": "aggregation_strategy"},
+        ),
+    ] = ""
     background: Annotated[bool, said(LATER)] = False
 
 
 class Answer(Call, frozen=True):
     """A question about a context."""
 
-    question: Annotated[str, said("Question to answer from the context.", argument=True)] = ""
-    context: Annotated[str, said("Text that contains the answer.")] = ""
+    question: Annotated[
+        str,
+        said(
+            "Question to answer from the context.",
+            argument=True,
+            also={"huggingface": "inputs.question"},
+        ),
+    ] = ""
+    context: Annotated[
+        str, said("Text that contains the answer.", also={"huggingface": "inputs.context"})
+    ] = ""
     top_k: Annotated[
         int, said("Largest number of answers, best first; 0 stands for 1.", low=0, high=U32)
     ] = 0
     max_answer_tokens: Annotated[
-        int, said("Longest answer in tokens; 0 means 30.", low=0, high=U32)
+        int,
+        said(
+            "Longest answer in tokens; 0 means 30.",
+            low=0,
+            high=U32,
+            also={"huggingface": "max_answer_len"},
+        ),
     ] = 0
     must_answer: Annotated[
         bool, said("Answer even if it is more likely that the context has no answer.")

@@ -29,11 +29,16 @@ _WIDTH = "Values per vector, of those that the model was trained for; 0 is all o
 class Classify(Call, frozen=True):
     """Texts, or pairs of them, whose class is asked for."""
 
-    texts: Annotated[Texts, said("Texts to classify.", counted=True)] = ()
+    texts: Annotated[
+        Texts,
+        said("Texts to classify.", counted=True, also={"openai": "input", "huggingface": "inputs"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     top_k: Annotated[int, said("Labels of each text; 0 stands for 1.", low=0, high=U32)] = 0
     all_scores: Annotated[bool, said("Every label; not together with top_k.")] = False
-    text_pairs: Annotated[Texts, said("The second text of each pair.")] = ()
+    text_pairs: Annotated[
+        Texts, said("The second text of each pair.", also={"huggingface": "inputs"})
+    ] = ()
     score_function: Annotated[
         ScoreFunction, said("What makes scores; by default the model's own.")
     ] = ""
@@ -43,9 +48,14 @@ class Classify(Call, frozen=True):
 class ScorePairs(Call, frozen=True):
     """Pairs of texts whose match is asked for."""
 
-    texts: Annotated[Texts, said("The first text of each pair.", counted=True)] = ()
+    texts: Annotated[
+        Texts,
+        said("The first text of each pair.", counted=True, also={"huggingface": "source_sentence"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    text_pairs: Annotated[Texts, said("The second text of each pair.", paired=True)] = ()
+    text_pairs: Annotated[
+        Texts, said("The second text of each pair.", paired=True, also={"huggingface": "sentences"})
+    ] = ()
     raw_scores: Annotated[bool | None, said(_RAW)] = None
     background: Annotated[bool, said(LATER)] = False
 
@@ -54,7 +64,9 @@ class Rerank(Call, frozen=True):
     """Documents that are put in order by their relevance to a query."""
 
     query: Annotated[str, said("What is searched for.", argument=True)] = ""
-    documents: Annotated[Texts, said("Texts to rank.", counted=True)] = ()
+    documents: Annotated[
+        Texts, said("Texts to rank.", counted=True, also={"huggingface": "texts"})
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     max_document_tokens: Annotated[
         int, said("Cut documents to that many tokens; 0 cuts none.", low=0, high=U32)
@@ -69,8 +81,13 @@ class Rerank(Call, frozen=True):
 class Similarity(Call, frozen=True):
     """Texts that are compared with others, or with each other."""
 
-    texts: Annotated[Texts, said("Texts to compare.", counted=True)] = ()
-    others: Annotated[Texts, said("With these; none: with each other.", counted=True)] = ()
+    texts: Annotated[
+        Texts, said("Texts to compare.", counted=True, also={"huggingface": "source_sentence"})
+    ] = ()
+    others: Annotated[
+        Texts,
+        said("With these; none: with each other.", counted=True, also={"huggingface": "sentences"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     measure: Annotated[Measure, said("By default the model's own, or cosine.")] = ""
     prompt_name: Annotated[str, said(_PROMPT_NAME)] = ""
@@ -81,10 +98,16 @@ class Similarity(Call, frozen=True):
 class Embed(Call, frozen=True):
     """Texts, or token ids, whose vectors are asked for."""
 
-    texts: Annotated[Texts, said("Texts to embed.", counted=True)] = ()
+    texts: Annotated[
+        Texts,
+        said("Texts to embed.", counted=True, also={"openai": "input", "huggingface": "inputs"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     token_ids: Annotated[
-        Sequence[Sequence[int]], said("In place of texts: the tokens of each.", instead_of="texts")
+        Sequence[Sequence[int]],
+        said(
+            "In place of texts: the tokens of each.", instead_of="texts", also={"openai": "input"}
+        ),
     ] = ()
     prompt_name: Annotated[str, said(_PROMPT_NAME)] = ""
     prompt: Annotated[
@@ -93,13 +116,16 @@ class Embed(Call, frozen=True):
             "Text to put in front of each text, in place of a prompt of the model; '' for nothing."
         ),
     ] = None
-    dimensions: Annotated[int, said(_WIDTH, low=0, high=U32)] = 0
+    dimensions: Annotated[
+        int, said(_WIDTH, low=0, high=U32, also={"cohere": "output_dimension"})
+    ] = 0
     encodings: Annotated[
         Sequence[Encoding],
         said(
             "How vectors are written: int8 and uint8 in 256 steps of each value's range, binary "
             "and ubinary a bit per value. In JSON the bytes are base64.",
             flag="encoding",
+            also={"openai": "embedding_type", "cohere": "embedding_types"},
         ),
     ] = ()
     kinds: Annotated[

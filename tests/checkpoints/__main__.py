@@ -17,7 +17,7 @@ import grpc
 import transformers
 import typer
 
-from commands.train.train_runs import imported
+from commands.folders.importing import imported
 from export.errors import ExportError
 from export.exporter import export_any
 from export.settings import ExportSettings

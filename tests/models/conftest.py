@@ -9,9 +9,10 @@ import typer
 from tokenizers import Tokenizer
 from typer.testing import CliRunner, Result
 
+from commands.folders.import_command import import_checkpoint
 from commands.train.pretrain import pretrain
 from commands.train.probe import probe
-from commands.train.train import import_checkpoint, train
+from commands.train.train import train
 from models.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from models.data.datasets import Dataset, Splits
 from models.networks.encoder import Encoder, EncoderConfig

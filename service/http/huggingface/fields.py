@@ -1,22 +1,24 @@
 """Common fields of the pipelines: the model, inputs of one text or of several, refusals."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from service.calls.record import Call
 from service.contract.manifest import Manifest
 from service.http.numbers import decode_number
 from service.http.request import Reply, Request
-from service.http.shared.fields import check_count, named_texts, texts_of
+from service.http.shared.fields import check_count, texts_of
+from service.http.shared.names import Names, names_of
 from service.http.shared.peer_fields import unsupported
 from service.http.status import HttpError, invalid
 from service.http.wire.json_faults import of_record
 
 T = TypeVar("T")
 LONGEST_SPACE = 2**10  # before most values
+TEXTS = ("texts", "text_pairs")  # as records call what `inputs` has
 Values: TypeAlias = dict[str, Any]
 
 
@@ -45,9 +47,10 @@ class Inputs:
         texts = await request.work(lambda: texts_of(raw, "inputs", most))
         return cls(texts, is_one=not begins(raw, b"["))
 
-    def named(self, way_out: str | None = None) -> AbstractContextManager[None]:
-        """Errors of one of the texts name it; `way_out` is how the body asks for a cut."""
-        return named_texts("inputs".format if self.is_one else "inputs[{}]".format, way_out)
+    def names(self, call: type[Call], cut: str = "") -> Names:
+        """The names that errors of a call have; `cut` is how the body asks for a cut."""
+        single = [each for each in TEXTS if self.is_one and each in call.__struct_fields__]
+        return names_of("huggingface", call, single=single, cut=cut)
 
     def shaped(self, answers: list[T]) -> T | list[T]:
         """The answer of the only text, or those of all in a list."""

@@ -10,6 +10,7 @@ from service.http.huggingface.sampling import GenerationParameters
 from service.http.request import Reply, Request
 from service.http.shared.fields import together
 from service.http.shared.logprobs import LOWEST
+from service.http.shared.names import Names
 from service.http.shared.token_parts import TokenParts
 from service.http.status import invalid
 from service.http.stream import Stream
@@ -34,7 +35,7 @@ def generation(*names: str) -> Pipeline:
         asked = await request.json(GenerationRequest)
         parameters = await request.work((asked.parameters or GenerationParameters()).whole)
         parameters.check(is_stream=bool(asked.stream))
-        request.field_names = parameters.field_names
+        request.named = Names(parameters.field_names)
         inputs = await Inputs.of(request, asked.inputs)
         if asked.stream:
             prompt = _only(inputs)

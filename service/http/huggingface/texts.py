@@ -34,8 +34,8 @@ from service.http.huggingface.fields import (
 )
 from service.http.numbers import Count, Whole
 from service.http.request import Reply, Request
-from service.http.shared.embedding_fields import named_kinds, width_in
-from service.http.shared.fields import named_texts
+from service.http.shared.embedding_fields import width_in
+from service.http.shared.names import names_of
 from service.http.shared.peer_fields import unsupported
 from service.http.status import invalid
 
@@ -132,8 +132,8 @@ async def classify_texts(request: Request, target: Target) -> Reply:
         score_function=score_function,
         truncate=bool(asked.truncate or parameters.truncate or parameters.truncation),
     )
-    with inputs.named(WAY_OUT):
-        answer: Classifications = await request.ask(CLASSIFY, call)
+    request.named = inputs.names(Classify, WAY_OUT)
+    answer: Classifications = await request.ask(CLASSIFY, call)
     # A list of one for one text, too: as its clients read it.
     return Reply.json([_labels(each.labels, parameters) for each in answer.results])
 
@@ -199,8 +199,8 @@ async def extract_features(request: Request, target: Target) -> Reply:
             dimensions=width_in(asked.dimensions),
             kinds=("dense",),
         )
-        with named_kinds(), inputs.named(WAY_OUT):
-            embedded: Embeddings = await request.ask(EMBED, call)
+        request.named = inputs.names(Embed, WAY_OUT)
+        embedded: Embeddings = await request.ask(EMBED, call)
         return await request.answer(
             lambda: inputs.shaped([_vector(each.numbers, asked) for each in embedded.results]),
             embedded.num_values,
@@ -209,8 +209,8 @@ async def extract_features(request: Request, target: Target) -> Reply:
     extraction = ExtractFeatures(
         model=target.name, texts=inputs.texts, truncate=truncate, pooling="none"
     )
-    with inputs.named(WAY_OUT):
-        answer: Features = await request.ask(EXTRACT, extraction)
+    request.named = inputs.names(ExtractFeatures, WAY_OUT)
+    answer: Features = await request.ask(EXTRACT, extraction)
     return await request.answer(
         lambda: inputs.shaped(
             [[_vector(each.numbers, asked) for each in text.vectors] for text in answer.results]
@@ -235,11 +235,6 @@ def check_normalize(manifest: Manifest | None) -> None:
         raise unsupported("normalize", "false, but the model itself normalises its vectors")
 
 
-def name_of_compared(index: int) -> str:
-    """Name in the body of one of the texts that are compared."""
-    return f"sentences[{index - 1}]" if index else "source_sentence"
-
-
 async def extract_or_compare(request: Request, target: Target) -> Reply:
     """Answer of an embedder's own address, to which clients send both kinds of request."""
     asked = await request.json(LabelRequest)
@@ -257,8 +252,8 @@ async def compare_texts(request: Request, target: Target) -> Reply:
             texts=[asked.source_sentence] * len(asked.sentences),
             text_pairs=asked.sentences,
         )
-        with named_texts("sentences[{}] with its source_sentence".format, None):
-            scored: PairScores = await request.ask(SCORE_PAIRS, pairs)
+        request.named = names_of("huggingface", ScorePairs, single=("texts",))
+        scored: PairScores = await request.ask(SCORE_PAIRS, pairs)
         return Reply.json([result.score for result in scored.results])
     call = Similarity(
         model=target.name,
@@ -266,6 +261,6 @@ async def compare_texts(request: Request, target: Target) -> Reply:
         others=asked.sentences,
         measure="cosine",
     )
-    with named_texts(name_of_compared, None):
-        answer: Similarities = await request.ask(SIMILARITY, call)
+    request.named = names_of("huggingface", Similarity, single=("texts",))
+    answer: Similarities = await request.ask(SIMILARITY, call)
     return Reply.json(answer.rows[0].numbers)

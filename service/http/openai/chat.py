@@ -21,6 +21,7 @@ from service.http.routes import Route
 from service.http.shared.answers import CONTINUES, Values, counts_of, end_of, usage_of
 from service.http.shared.logprobs import OutputTokens, in_chat
 from service.http.shared.models import BASES, find_model, name_of
+from service.http.shared.names import Names
 from service.http.shared.output_form import unenforced
 from service.http.shared.peer_fields import unsupported
 from service.http.stream import Stream
@@ -36,7 +37,7 @@ def chat_routes() -> tuple[Route, ...]:
 
 async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
-    request.field_names = await request.work(lambda: asked.field_names)
+    request.named = Names(await request.work(lambda: asked.field_names))
     plan = await _Plan.of(request, asked)
     request.reply_headers += unenforced(plan.message.sampling_params)
     try:

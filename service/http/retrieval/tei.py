@@ -16,15 +16,14 @@ from service.http.huggingface.texts import (
     WAY_OUT,
     Compared,
     check_normalize,
-    name_of_compared,
     unit_vector,
 )
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
 from service.http.routes import Route
-from service.http.shared.embedding_fields import named_kinds, width_in
-from service.http.shared.fields import named_texts
+from service.http.shared.embedding_fields import width_in
 from service.http.shared.models import name_of
+from service.http.shared.names import names_of
 from service.http.shared.peer_fields import Refusals
 from service.http.shared.peer_tables import REFUSALS
 from service.repository.repository import ModelRepository
@@ -81,8 +80,8 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
             dimensions=width_in(asked.dimensions),
             kinds=("dense",),
         )
-        with named_kinds(), named_texts("inputs[{}]".format, WAY_OUT):
-            answer: Embeddings = await request.ask(EMBED, call)
+        request.named = names_of("huggingface", Embed, cut=WAY_OUT)
+        answer: Embeddings = await request.ask(EMBED, call)
 
         def made() -> list[list[float]]:
             vectors = [each.numbers for each in answer.results]
@@ -110,6 +109,6 @@ async def compare(request: Request) -> Reply:
         prompt_name=parameters.prompt_name or "",
         others_prompt_name=parameters.prompt_name or "",
     )
-    with named_texts(name_of_compared, WAY_OUT):
-        answer: Similarities = await request.ask(SIMILARITY, call)
+    request.named = names_of("huggingface", Similarity, single=("texts",), cut=WAY_OUT)
+    answer: Similarities = await request.ask(SIMILARITY, call)
     return Reply.json(answer.rows[0].numbers)

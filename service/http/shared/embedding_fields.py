@@ -2,15 +2,12 @@
 
 import base64
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TypeAlias, cast
 
 import numpy as np
 
 from service.calls.models import ModelFacts
 from service.calls.texts import Embedding, Encoding
-from service.errors import InvalidArgument
 from service.http.shared.fields import MAX_ID
 from service.http.status import invalid
 
@@ -19,12 +16,6 @@ FLOAT, BASE64 = "float", "base64"
 # As Cohere, Jina and sentence-transformers call them.
 ENCODINGS = FLOAT, "int8", "uint8", "binary", "ubinary"
 TYPES = (*ENCODINGS, BASE64)
-# Where the answers of an embedder are, by their kinds in the typed API.
-PATHS_OF_KINDS = {
-    "dense": "/v1/embeddings",
-    "sparse": "/embed_sparse",
-    "token_vectors": "/pooling",
-}
 # What a text is for, and the names that publishers have for its prompt, the likeliest first.
 PROMPTS_FOR = {
     "search_query": ("query", "search_query", "retrieval.query", "retrieval-query"),
@@ -67,21 +58,6 @@ def whole_in(number: int, field: str, least: int) -> int:
         expected = f"{least} or more" if number < least else f"at most {MAX_ID}"
         raise invalid(f"{field} is {number}, expected {expected}", field)
     return number
-
-
-@contextmanager
-def named_kinds() -> Iterator[None]:
-    """The error of a model without the answers of a path, which no field of its body names."""
-    try:
-        yield
-    except InvalidArgument as error:
-        kind, _, known = str(error).removeprefix("kinds has ").partition(", but the model answers ")
-        if error.field != "kinds" or not known:
-            raise
-        ways = [path for name, path in PATHS_OF_KINDS.items() if name in known]
-        kind = kind.removesuffix("_vectors")
-        text = f"the request is for {kind} vectors, but the model answers {known}"
-        raise type(error)(f"{text}: see {' and '.join(ways)}", "model") from error
 
 
 def encoding_of(name: str, field: str) -> Encoding:

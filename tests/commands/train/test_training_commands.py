@@ -193,7 +193,8 @@ def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> Non
     program = (
         "import sys; sys.modules['torch'] = None\n"
         "import typer\n"
-        "from commands.train.train import import_checkpoint, train\n"
+        "from commands.folders.import_command import import_checkpoint\n"
+        "from commands.train.train import train\n"
         "app = typer.Typer()\n"
         "app.command('train')(train)\n"
         "app.command('import')(import_checkpoint)\n"

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers.pytorch_utils import Conv1D
 
-from commands.train.train_runs import as_embedder
+from commands.folders.importing import as_embedder
 from models.checkpoints.adapters import fitted, merged
 from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE, read_peft

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from commands.train.train_runs import imported
+from commands.folders.importing import imported
 from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint

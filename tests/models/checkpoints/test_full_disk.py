@@ -21,7 +21,7 @@ LIMIT_BYTES = 8_192  # more than config.json has, less than any weights here
 # full disk. The libraries are imported once, which takes most of a command's time.
 SERVER = f"""
 import json, os, resource, sys
-import commands.train.seq2seq_runs, commands.train.train_runs
+import commands.folders.importing, commands.train.seq2seq_runs, commands.train.train_runs
 import commands.train.vision_runs, commands.train.words_runs, export.exporter
 from commands.main import main
 

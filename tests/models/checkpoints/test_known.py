@@ -1,6 +1,6 @@
 """The families that the help of an import names are those that are read."""
 
-from commands.train.train import import_checkpoint
+from commands.folders.import_command import import_checkpoint
 from models.checkpoints.decoder_families import FAMILIES as DECODERS
 from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.families import FAMILIES

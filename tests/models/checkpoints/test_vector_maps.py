@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from commands.train.train_runs import imported
+from commands.folders.importing import imported
 from export.checks.parity import GraphRunner, pad
 from export.graphs.graph import trace
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint

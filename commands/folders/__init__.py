@@ -1,0 +1,1 @@
+"""Commands that serve, explain and check folders of models."""

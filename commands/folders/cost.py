@@ -1,0 +1,75 @@
+"""Estimates of what an import and an export take: memory, disk and time, and what there is here.
+
+From numbers of weights alone. The figures are of two cores, measured on models of 23 and 160
+million weights; they are meant to be of the right size, and no promise.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+# Bytes of a graph per weight; int8 keeps tables of words in float32.
+GRAPH_BYTES = {
+    "fp32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "int8": 1.3,
+    "int8-weights": 1.3,
+    "int4-weights": 0.8,
+}
+LIBRARY_BYTES = 900_000_000  # torch and the exporter
+EXPORT_BYTES_PER_WEIGHT = 20
+SERVER_BYTES = 150_000_000
+START_S = 20.0
+SECONDS_PER_WEIGHT = {"fp32": 2.0e-7, "int8": 6.0e-7}
+LARGEST_IN_FLOAT = 500_000_000  # weights of a model that is served in fp32 on a CPU by default
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+MEMORY_INFO = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Resources of a first start, and of the model from then on."""
+
+    precision: str
+    disk_bytes: int
+    export_memory_bytes: int
+    serve_memory_bytes: int
+    seconds: float
+
+
+def default_precision(num_weights: int, *, has_cuda: bool) -> str:
+    """The precision of a folder's graph where none is named."""
+    if has_cuda:
+        return "fp16"
+    return "fp32" if num_weights <= LARGEST_IN_FLOAT else "int8"
+
+
+def cost_of(num_weights: int, precision: str) -> Cost:
+    """The estimate for a model of so many weights."""
+    disk = int(GRAPH_BYTES.get(precision, 4.0) * num_weights) + 5_000_000
+    return Cost(
+        precision,
+        disk,
+        LIBRARY_BYTES + EXPORT_BYTES_PER_WEIGHT * num_weights,
+        SERVER_BYTES + int(1.2 * disk),
+        START_S + num_weights * SECONDS_PER_WEIGHT.get(precision, 6.0e-7),
+    )
+
+
+def free_disk(folder: Path) -> int:
+    """Bytes that are free where the folder is, or will be."""
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
+    return shutil.disk_usage(there).free
+
+
+def free_memory() -> int:
+    """Bytes that processes can still have here: of the machine, or of the container."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    for line in MEMORY_INFO.read_text().splitlines() if MEMORY_INFO.is_file() else ():
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            free = int(rest.split()[0]) * 1024
+    limit = CGROUP_LIMIT.read_text().strip() if CGROUP_LIMIT.is_file() else "max"
+    return min(free, int(limit)) if limit.isdecimal() else free

@@ -1,0 +1,72 @@
+"""`attendant explain`: arguments in, a page or JSON out."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+from rich.console import Console
+
+from commands.errors import FAILURE
+from commands.flags import argument, command_of, flag, flags_of
+from commands.folders.settings import FolderSettings
+from commands.folders.sources import folder_of, parse_source
+from commands.train.messages import messages
+from models.recipes.import_settings import ImportSettings
+from service.contract.precision import CHOICES
+
+PREFIX, IMPORT = "ATTENDANT_EXPLAIN", "ATTENDANT_IMPORT"
+ONLY_SOURCES = ("refresh", "folder_cache_bytes")
+
+
+def _explain(
+    *,
+    source: str,
+    precision: str,
+    as_json: bool,
+    revision: str | None,
+    offline: bool,
+    folder_cache: Path | None,
+    **values: Any,
+) -> None:
+    with messages("explain"):
+        from commands.folders.explanation import explain as explained
+        from commands.folders.explanation import page
+        from models.checkpoints.plan import recognise
+
+        settings = ImportSettings(**values)
+        folders = FolderSettings(revision=revision, offline=offline, folder_cache=folder_cache)
+        plan = recognise(folder_of(parse_source(source), folders))
+        explanation = explained(source, plan, settings, precision, folders.cache)
+    if as_json:
+        typer.echo(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        Console(highlight=False).print(page(explanation), soft_wrap=False)
+    if explanation.refusal:
+        raise typer.Exit(FAILURE)
+
+
+explain = command_of(
+    _explain,
+    [
+        argument("source", str, "Folder or hub id, as `attendant serve` takes it."),
+        flag(
+            "precision",
+            Literal[CHOICES],
+            "auto",
+            "Precision to estimate the cost for; by default the one that `attendant serve` takes.",
+            f"{PREFIX}_PRECISION",
+            choices=CHOICES,
+        ),
+        flag(
+            "as_json",
+            bool,
+            False,
+            "Print JSON in place of the page.",
+            f"{PREFIX}_JSON",
+            spelt=["--json"],
+        ),
+        *flags_of(FolderSettings, "ATTENDANT_FOLDERS", omit=ONLY_SOURCES),
+        *flags_of(ImportSettings, IMPORT, omit=["adapter", "origin"]),
+    ],
+)

@@ -1,0 +1,182 @@
+"""The page of `attendant explain`: what a folder is, what is taken of it, and what that costs here.
+
+Knows nothing about flags. PyTorch is imported where it is installed, for what only the import's own
+code knows; without it the page says that.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from commands.folders.cost import Cost, cost_of, default_precision, free_disk, free_memory
+from models.checkpoints.plan import File, Plan
+from models.recipes.import_settings import ImportSettings
+from models.writing import amount
+
+if TYPE_CHECKING:
+    from commands.folders.closer_look import Details
+
+INSTALL = "pip install 'attendant[cpu,train]'"
+MAX_FILES = 20  # of a list of files; the others are counted
+MAX_LABELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All that is known of a folder before it is imported."""
+
+    source: str  # as it was given
+    plan: Plan
+    cost: Cost
+    free_memory_bytes: int
+    free_disk_bytes: int
+    details: "Details | None" = None  # None without PyTorch, or where the plan refuses already
+
+    @property
+    def refusal(self) -> str:
+        return self.plan.refusal or (self.details.refusal if self.details else "")
+
+    @property
+    def missing(self) -> list[str]:
+        """Libraries that the first start needs and this machine has not."""
+        return [name for name in self.plan.needs if find_spec(name) is None]
+
+    def commands(self) -> list[str]:
+        """The lines to serve the folder by, in one step and in three, or those of a way out."""
+        if self.refusal:
+            return list(self.plan.commands)
+        if self.plan.form == "repository":
+            return [f"attendant serve {self.source}"]
+        checkpoint, name = f"build/checkpoints/{self.plan.name}", self.plan.name
+        return [
+            f"attendant serve {self.source}",
+            f"attendant import {self.source} {checkpoint}",
+            f"attendant export {checkpoint} --name {name} --precision {self.cost.precision}",
+            "attendant serve",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The page for programs."""
+        plan = asdict(self.plan) | {"folder": str(self.plan.folder), "name": self.plan.name}
+        return {
+            "source": self.source,
+            **plan,
+            "refusal": self.refusal,
+            "details": asdict(self.details) if self.details else None,
+            "cost": asdict(self.cost),
+            "free_memory_bytes": self.free_memory_bytes,
+            "free_disk_bytes": self.free_disk_bytes,
+            "missing": self.missing,
+            "commands": self.commands(),
+        }
+
+
+def explain(
+    source: str, plan: Plan, settings: ImportSettings, precision: str, cache: Path
+) -> Explanation:
+    """The explanation of a folder whose graph would be of that precision, kept in `cache`."""
+    details = None
+    if not plan.refusal and plan.needs and not [n for n in plan.needs if find_spec(n) is None]:
+        from commands.folders.closer_look import look_closer
+
+        details = look_closer(plan.folder, settings)
+    num_weights = (details.num_weights if details else 0) or plan.num_weights
+    chosen = default_precision(num_weights, has_cuda=False) if precision == "auto" else precision
+    cost = cost_of(num_weights, chosen)
+    return Explanation(source, plan, cost, free_memory(), free_disk(cache), details)
+
+
+def page(explanation: Explanation) -> Group:
+    """The page for people."""
+    plan, details = explanation.plan, explanation.details
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    rows.add_row("folder", str(plan.folder))
+    if plan.what:
+        rows.add_row("what it is", _what(plan))
+    if explanation.refusal:
+        rows.add_row("refused", Text(explanation.refusal, "red"))
+        if plan.way_out:
+            rows.add_row("way out", plan.way_out)
+    elif plan.form != "repository":
+        rows.add_row("task", _task(plan, details))
+        if details is not None:
+            rows.add_row("texts", _texts(details))
+    if plan.taken:
+        rows.add_row("taken", _files(plan.taken))
+    if plan.left_out:
+        rows.add_row("left out", _files(plan.left_out))
+    for remark in details.remarks if details else ():
+        rows.add_row("", remark.removeprefix(f"{plan.folder}/"))
+    if not explanation.refusal and plan.form != "repository":
+        rows.add_row("costs here", _cost(explanation))
+        if explanation.missing:
+            missing = ", ".join(explanation.missing)
+            rows.add_row("missing", f"{missing}, for the first start: {INSTALL}")
+    commands = explanation.commands()
+    lines: list[RenderableType] = [Padding(Text(line), (0, 0, 0, 4)) for line in commands]
+    title = "Way out:" if explanation.refusal else "To serve it, in one step or in three:"
+    shown: list[RenderableType] = [rows, *([Text(f"\n{title}"), *lines] if commands else [])]
+    return Group(*shown)
+
+
+def _what(plan: Plan) -> str:
+    parts = [f"a folder {plan.what}"]
+    names = ", ".join(filter(None, (plan.architecture, plan.model_type)))
+    if names:
+        parts.append(names)
+    if plan.num_weights:
+        stored = ", ".join(sorted(plan.stored_as)) or "a pickle"
+        parts.append(f"{_number(plan.num_weights)} weights, stored as {stored}")
+    if plan.num_bytes:
+        parts.append(amount(plan.num_bytes))
+    return "; ".join(parts)
+
+
+def _task(plan: Plan, details: "Details | None") -> str:
+    if details is None:
+        return f"{plan.task}, as its files declare (--task)"
+    labels = ", ".join(details.labels[:MAX_LABELS])
+    more = f" and {len(details.labels) - MAX_LABELS} more" * (len(details.labels) > MAX_LABELS)
+    parts = [f"{details.task} (--task)", f"labels {labels}{more}" if labels else ""]
+    return "; ".join(filter(None, [*parts, f"pooling: {details.pooling}" * bool(details.pooling)]))
+
+
+def _texts(details: "Details") -> str:
+    longest = f"at most {details.max_tokens:,} tokens"
+    return longest + ("; with a chat template" if details.has_chat_template else "")
+
+
+def _files(files: Iterable[File]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    listed = sorted(files, key=lambda file: -file.num_bytes)
+    for file in listed[:MAX_FILES]:
+        table.add_row(file.name, amount(file.num_bytes), file.why)
+    if len(listed) > MAX_FILES:
+        table.add_row(f"and {len(listed) - MAX_FILES} more")
+    return table
+
+
+def _cost(explanation: Explanation) -> str:
+    cost = explanation.cost
+    return (
+        f"about {amount(cost.export_memory_bytes)} of memory and {cost.seconds:.0f} s for the "
+        f"first start in {cost.precision} (--precision), {amount(cost.disk_bytes)} on disk, then "
+        f"{amount(cost.serve_memory_bytes)} of memory; here {amount(explanation.free_memory_bytes)}"
+        f" of memory and {amount(explanation.free_disk_bytes)} of disk are free"
+    )
+
+
+def _number(count: int) -> str:
+    for least, name in ((10**9, "billion"), (10**6, "million"), (10**3, "thousand")):
+        if count >= least:
+            return f"{count / least:.3g} {name}"
+    return str(count)

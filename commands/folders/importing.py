@@ -1,0 +1,156 @@
+"""The run of `attendant import`, after its arguments are parsed, and what it makes of a source.
+
+Knows nothing about flags or exit codes (`commands/folders/import_command.py` does). It imports
+PyTorch, so the command line imports it only when it runs.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from commands.train.running import summary
+from models.checkpoints.adapters import merged
+from models.checkpoints.checkpoint import (
+    Checkpoint,
+    check_replaceable,
+    load_checkpoint,
+    save_checkpoint,
+)
+from models.checkpoints.embedder_use import parse_dimensions
+from models.checkpoints.peft import read_peft
+from models.checkpoints.yes_no import as_yes_no_scorer, read_template, with_pair_template
+from models.errors import SettingError
+from models.networks.decoder_readers import DecoderEmbedder, DecoderReader, without_output
+from models.networks.gpt import GPT
+from models.networks.heads import TextEmbedder
+from models.networks.llama import Llama
+from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
+from models.networks.vector_maps import VectorMaps, VectorNorm
+from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
+
+
+def import_model(source: str, output: Path, settings: ImportSettings) -> None:
+    """Read a checkpoint of any kind and write it in Attendant's format."""
+    check_replaceable(output)
+    checkpoint = read_checkpoint(source, settings)
+    save_checkpoint(checkpoint, output)
+    Console().print(summary(checkpoint, output))
+
+
+def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:
+    """The checkpoint of a folder or hub id, as the settings ask for it."""
+    head_task = settings.task if settings.task in ONE_OUTPUT_TASKS else None
+    checkpoint = load_checkpoint(source, settings.context, head_task)
+    if settings.adapter is not None:
+        checkpoint = merged(read_peft(Path(settings.adapter)), checkpoint)
+    if settings.yes_no is not None:
+        checkpoint = as_yes_no_scorer(checkpoint, settings.yes_no)
+    checkpoint = imported(checkpoint, source, settings)
+    if settings.pair_template is not None:
+        template = read_template(Path(settings.pair_template))
+        try:
+            checkpoint = with_pair_template(checkpoint, template)
+        except SettingError as error:  # which has the text, not the name of its file
+            raise SettingError(error.field, settings.pair_template, error.limit) from error
+    if settings.origin is not None:
+        checkpoint = replace(checkpoint, origin=settings.origin)
+    return checkpoint
+
+
+def imported(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> Checkpoint:
+    """The checkpoint of `source` for the task of the settings.
+
+    Raises SettingError for a task that its network cannot do, and for settings of embedders
+    beside another task.
+    """
+    task = checkpoint.task if settings.task == "auto" else settings.task
+    is_decoder = isinstance(checkpoint.model, GPT | Llama | DecoderReader)
+    if task == "embedding" and is_decoder:
+        return as_decoder_embedder(checkpoint, settings)
+    if "text-generation" in (task, checkpoint.task) and task != checkpoint.task:
+        others = "auto, embedding" if is_decoder else "auto"
+        limit = f"{others} or {checkpoint.task}, which is the task of {source}"
+        raise SettingError("task", settings.task, limit)
+    if task == "embedding" and isinstance(checkpoint.model, ThreeWayEmbedder | TermEmbedder):
+        return as_trained(checkpoint, source, settings)
+    if task == "embedding":
+        return as_embedder(checkpoint, settings)
+    for field in ("pooling", "layers", "normalize", "dimensions", "layer_norm"):
+        if (value := getattr(settings, field)) is not None:
+            limit = f"left out: it is for embedders, and the task of {source} is {checkpoint.task}"
+            raise SettingError(field, value, limit)
+    if checkpoint.task != task:
+        limit = f"auto or embedding: {source} has no head for {task}, train one"
+        raise SettingError("task", settings.task, limit)
+    return checkpoint
+
+
+def as_decoder_embedder(checkpoint: Checkpoint, settings: ImportSettings) -> Checkpoint:
+    """The decoder as an embedder; what is None stays as it was, or is the last token, and False."""
+    model = checkpoint.model
+    assert isinstance(model, GPT | Llama | DecoderReader), "the caller checked that it is a decoder"
+    decoder = model.decoder if isinstance(model, DecoderReader) else without_output(model)
+    was = model if isinstance(model, DecoderEmbedder) else DecoderEmbedder(decoder)
+    if settings.layers not in (None, "last"):
+        limit = "last, or left out: a decoder's last layer is the one that has a norm"
+        raise SettingError("layers", settings.layers, limit)
+    embedder = DecoderEmbedder(
+        decoder,
+        was.pooling if settings.pooling is None else settings.pooling,
+        was.normalize if settings.normalize is None else settings.normalize,
+        _maps_of(was, settings),
+    ).eval()
+    return replace(_with_embedder(checkpoint, embedder, settings), chat={}, sampling={})
+
+
+def as_trained(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> Checkpoint:
+    """An embedder as BGE-M3 or SPLADE with its heads; only the first has widths to cut to.
+
+    Raises `SettingError` for any other setting of embedders.
+    """
+    model = checkpoint.model
+    assert isinstance(model, ThreeWayEmbedder | TermEmbedder), "the caller checked it"
+    has_vector = isinstance(model, ThreeWayEmbedder)
+    fields = ("pooling", "layers", "normalize", "layer_norm")
+    for field in fields if has_vector else (*fields, "dimensions"):
+        if (value := getattr(settings, field)) is not None:
+            what = "three kinds of answers" if has_vector else "weights of words"
+            limit = f"left out: {source} has {what}, which are computed as they were trained"
+            raise SettingError(field, value, limit)
+    use = checkpoint.embedder
+    if settings.dimensions is not None:
+        use = use.cut_to(parse_dimensions(settings.dimensions, model.embedding_size))
+    return replace(checkpoint, embedder=use.within(model.embedding_size))
+
+
+def as_embedder(checkpoint: Checkpoint, settings: ImportSettings) -> Checkpoint:
+    """The encoder as an embedder; what is None stays as it was, or is mean, last and False."""
+    model = checkpoint.encoder_model
+    was = model if isinstance(model, TextEmbedder) else TextEmbedder(model.encoder)
+    embedder = TextEmbedder(
+        model.encoder,
+        was.pooling if settings.pooling is None else settings.pooling,
+        was.layers if settings.layers is None else settings.layers,
+        was.normalize if settings.normalize is None else settings.normalize,
+        _maps_of(was, settings),
+    )
+    return _with_embedder(checkpoint, embedder, settings)
+
+
+def _maps_of(was: TextEmbedder | DecoderEmbedder, settings: ImportSettings) -> VectorMaps:
+    if not settings.layer_norm:
+        return was.maps
+    return was.maps.then(VectorNorm(was.embedding_size, has_weights=False))
+
+
+def _with_embedder(
+    checkpoint: Checkpoint, embedder: TextEmbedder | DecoderEmbedder, settings: ImportSettings
+) -> Checkpoint:
+    use = checkpoint.embedder
+    if settings.dimensions is not None:
+        use = use.cut_to(parse_dimensions(settings.dimensions, embedder.embedding_size))
+    use = use.within(embedder.embedding_size)
+    return replace(
+        checkpoint, model=embedder, task="embedding", labels=(), metrics={}, embedder=use
+    )

@@ -1,0 +1,103 @@
+"""Sources of models as the command line names them: NAME=FOLDER, a folder, or a hub id.
+
+A path that exists wins over a hub id; ./x is never an id. Imports no PyTorch.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from commands.folders.settings import FolderSettings
+from models.checkpoints.plan import name_of
+from models.errors import CheckpointError
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+OFFLINE = ("1", "true", "yes", "on")  # values of HF_HUB_OFFLINE, in any case
+HUB_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A folder or hub id, and the name to serve it under."""
+
+    name: str
+    where: str  # as it was given, without name and revision
+    revision: str | None = None  # of a hub id
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is on this machine; a hub id looks like a path, and no such path exists."""
+        from models.checkpoints.hub import is_hub_id
+
+        return Path(self.where).exists() or not is_hub_id(self.where)
+
+
+def parse_source(given: str) -> Source:
+    """`NAME=WHERE`, `WHERE` or, of a hub id, `WHERE@REVISION`. Raises `CheckpointError`."""
+    name, mark, where = given.partition("=")
+    if Path(given).exists() or not mark or not NAME.fullmatch(name):
+        name, where = "", given
+    if not where:
+        raise CheckpointError(f"{given!r} names no folder: write NAME=FOLDER")
+    revision = None
+    if not Path(where).exists() and "@" in where:
+        where, _, revision = where.partition("@")
+    folder = Path(where)
+    last = folder.resolve().name if folder.exists() else where
+    return Source(name or name_of(last), where, revision)
+
+
+def folder_of(
+    source: Source, settings: FolderSettings, check: Callable[[Path], object] = lambda _: None
+) -> Path:
+    """The folder on this machine; a hub id is downloaded first. Raises `CheckpointError`."""
+    if source.is_folder:
+        return Path(source.where)
+    try:
+        from models.checkpoints.hub import download_folder
+    except ModuleNotFoundError as error:
+        raise CheckpointError(
+            f"there is no folder {source.where!r}, and hub ids need {error.name}: "
+            "pip install huggingface-hub"
+        ) from error
+    revision = source.revision or settings.revision
+    is_offline = settings.offline or is_offline_by_variable()
+    return download_folder(source.where, revision=revision, is_offline=is_offline, check=check)
+
+
+def commit_of(source: Source, settings: FolderSettings) -> str | None:
+    """The commit that a hub id stands for, of the hub or else of its cache; None if neither has it.
+
+    The hub is asked for a moving revision alone, and for a short time.
+    """
+    revision = source.revision or settings.revision or "main"
+    if COMMIT.fullmatch(revision):
+        return revision
+    if not settings.offline and not is_offline_by_variable():
+        asked = _commit_of_hub(source.where, revision)
+        if asked is not None:
+            return asked
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    ref = cache / f"models--{source.where.replace('/', '--')}" / "refs" / revision
+    return ref.read_text().strip() if ref.is_file() else None
+
+
+def _commit_of_hub(hub_id: str, revision: str) -> str | None:
+    try:
+        from huggingface_hub import HfApi
+    except ModuleNotFoundError:
+        return None
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+    try:
+        sha: str | None = api.model_info(hub_id, revision=revision, timeout=HUB_TIMEOUT_S).sha
+    except Exception:
+        return None
+    return sha
+
+
+def is_offline_by_variable() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in OFFLINE

@@ -1,0 +1,299 @@
+"""The plan for a folder, by its names of files, its small files and the headers of its weights.
+
+`recognise` is the one function that says it: an import, `attendant explain` and `attendant serve`
+ask it. A row of `foreign.KINDS` is a form that is refused; a row of `FORMS` is one that is taken,
+with what it needs. Imports no torch, reads no weights, and raises nothing for a folder that is
+strange: that is a refusal with a way out.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from models.checkpoints import file_names
+from models.checkpoints.foreign import check_is_folder, commands_of, foreign_kind, names_in
+from models.checkpoints.headers import TensorHeader, read_headers
+from models.checkpoints.known import known_types, unknown_type
+from models.checkpoints.ways_out import NOT_ROUNDED
+from models.errors import CheckpointError, shown
+from models.json_files import read_json, read_object
+
+OWN_FORMAT = "attendant-checkpoint-1"
+# Purposes of classes of transformers, by the end of their names.
+TASKS_BY_CLASS: Mapping[str, str] = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMaskedLM": "fill-mask",
+    "ForPreTraining": "fill-mask",
+    "ForCausalLM": "text-generation",
+    "LMHeadModel": "text-generation",
+    "ForConditionalGeneration": "text-generation",
+    "MTModel": "text-generation",
+    "ForImageClassification": "image-classification",
+    "Model": "embedding",
+}
+# Uses of the files that an import reads, by patterns of their names; the first that fits counts.
+USES: Mapping[str, str] = {
+    "config.json": "sizes and kind of the network",
+    "model*.safetensors": "weights",
+    "pytorch_model*.bin": "weights",
+    "*.index.json": "list of the files of weights",
+    "tokenizer.json": "tokenizer",
+    "tokenizer_config.json": "settings of the tokenizer, and the chat template",
+    "chat_template.*": "chat template",
+    "vocab.*": "tokenizer, where tokenizer.json is missing",
+    "merges.txt": "tokenizer, where tokenizer.json is missing",
+    "special_tokens_map.json": "special tokens",
+    "added_tokens.json": "special tokens",
+    "source.spm": "tokenizer",
+    "generation_config.json": "sampling, and what ends a text",
+    "modules.json": "steps from text to vector",
+    "config_sentence_transformers.json": "prompts and similarity",
+    "sentence_*_config.json": "longest text",
+    "preprocessor_config.json": "preparation of images",
+    "*_linear.pt": "maps of BGE-M3",
+    "?_*/*": "a step from text to vector",
+}
+# Reasons of the files that no import reads.
+NOT_READ: Mapping[str, str] = {
+    "*.py": "code, which is never run",
+    "*.pkl": "a pickle, which may hold code and is never run",
+    "*.gguf": "another form of the weights",
+    "*.onnx*": "another form of the weights",
+    "onnx/*": "another form of the weights",
+    "openvino*": "another form of the weights",
+    "tf_model*": "another form of the weights",
+    "flax_model*": "another form of the weights",
+    "rust_model*": "another form of the weights",
+    "consolidated*": "another form of the weights",
+    "*.safetensors": "other weights",
+    "*.bin": "other weights",
+    "optimizer*": "state of a training",
+    "training_args*": "state of a training",
+    "trainer_state*": "state of a training",
+    "*.md": "for readers",
+}
+HIDDEN = ".*"
+ROUNDED = ("quantization_config", "quantization", "compression_config")  # the second is of MLX
+BYTES_BY_DTYPE: Mapping[str, int] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A kind of folder that is taken: how it is told, and what is imported to read it."""
+
+    name: str
+    what: str  # behind "a folder"
+    needs: tuple[str, ...]  # libraries of the first start
+
+
+OWN = Form("attendant", "of Attendant's own checkpoint", ("torch", "onnxscript"))
+TRANSFORMERS = Form("transformers", "of transformers", ("torch", "onnxscript"))
+EMBEDDER = Form("sentence-transformers", "of sentence-transformers", ("torch", "onnxscript"))
+REPOSITORY = Form("repository", "of served models: a model repository", ())
+FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the folder, and what it is for or why it is left out."""
+
+    name: str
+    num_bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Kind of a folder and what becomes of it; `refusal` is empty where it can be taken."""
+
+    folder: Path
+    form: str = ""  # `Form.name`, or empty where none was told
+    what: str = ""
+    needs: tuple[str, ...] = ()
+    model_type: str = ""
+    architecture: str = ""
+    task: str = ""  # as the folder declares it
+    num_weights: int = 0
+    stored_as: Mapping[str, int] = field(default_factory=dict)  # weights by their type
+    num_bytes: int = 0  # of the files of weights
+    taken: tuple[File, ...] = ()
+    left_out: tuple[File, ...] = ()
+    refusal: str = ""
+    way_out: str = ""
+    commands: tuple[str, ...] = ()  # of the way out, for a shell
+
+    @property
+    def name(self) -> str:
+        """The name under which the folder is served unless another is given."""
+        return name_of(self.folder.resolve().name)
+
+    def check(self) -> None:
+        """Raise `CheckpointError` where the folder cannot be taken."""
+        if self.refusal:
+            raise CheckpointError(": ".join(filter(None, (self.refusal, self.way_out))))
+
+
+def name_of(source: str) -> str:
+    """The last part of a folder or hub id as a model's name: lower case, of few characters."""
+    last = source.rstrip("/").rpartition("/")[2].lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", last).strip(".-") or "model"
+
+
+def recognise(folder: Path) -> Plan:
+    """The plan for a folder, or for a file that is given in place of one."""
+    if not folder.is_dir():
+        return _refused(folder, lambda: check_is_folder(folder), f"there is no folder {folder}")
+    names = names_in(folder)
+    if is_repository(folder):
+        return Plan(folder, REPOSITORY.name, REPOSITORY.what)
+    kind = foreign_kind(names)
+    if kind is not None:
+        refusal = f"{folder} is a folder {kind.what}, not one of transformers"
+        files = tuple(_file(folder, name, NOT_READ) for name in _shown(names, folder))
+        return Plan(
+            folder,
+            what=kind.what,
+            left_out=files,
+            refusal=refusal,
+            way_out=kind.way_out,
+            commands=commands_of(kind, folder, names, name_of(folder.resolve().name)),
+        )
+    try:
+        return _of_transformers(folder, names)
+    except CheckpointError as error:
+        return Plan(folder, what="of transformers", refusal=str(error))
+
+
+def is_repository(folder: Path) -> bool:
+    """Whether the folders in it are models as `attendant export` writes them."""
+    return any(
+        (path / "config.pbtxt").is_file() or any(path.glob("[1-9]*/model*.onnx"))
+        for path in folder.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def _refused(folder: Path, check: Any, otherwise: str) -> Plan:  # noqa: ANN401
+    try:
+        check()
+    except CheckpointError as error:
+        return Plan(folder, refusal=str(error))
+    return Plan(folder, refusal=otherwise)
+
+
+def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
+    encoder = _encoder_folder(folder)
+    values = read_object(encoder / file_names.CONFIG_FILE)
+    listed = values.get("architectures")
+    architecture = str(listed[0]) if isinstance(listed, list) and listed else ""
+    is_own = values.get("format") == OWN_FORMAT
+    if not is_own:
+        _check_type(values, encoder / file_names.CONFIG_FILE)
+    has_modules = file_names.MODULES_FILE in names
+    form = OWN if is_own else EMBEDDER if has_modules else TRANSFORMERS
+    headers = dict(headers_of(encoder))
+    shown = _shown(names, folder)
+    taken = [name for name in shown if _use_of(name, USES) and not _is_other_weight(name, names)]
+    files = [_file(folder, name, USES) for name in taken]
+    left_out = [_file(folder, name, NOT_READ) for name in shown if name not in taken]
+    stored: Counter[str] = Counter()
+    for header in headers.values():
+        stored[header.dtype] += header.num_values
+    num_bytes = sum(file.num_bytes for file in files if file.why == "weights")
+    num_weights = sum(number for dtype, number in stored.items() if dtype in BYTES_BY_DTYPE)
+    return Plan(
+        folder,
+        form.name,
+        form.what,
+        form.needs,
+        str(values.get("network" if is_own else "model_type", "")),
+        architecture,
+        str(values.get("task", "")) if is_own else _task(architecture, folder, values),
+        num_weights or num_bytes // 4,  # of .bin files, whose headers are pickles
+        dict(stored),
+        num_bytes,
+        tuple(files),
+        tuple(left_out),
+    )
+
+
+def _check_type(values: Mapping[str, Any], path: Path) -> None:
+    """Raise `CheckpointError` for a network or a rounding that no import reads."""
+    model_type = values.get("model_type")
+    if model_type not in known_types():
+        raise unknown_type(model_type, path)
+    rounded = next((name for name in ROUNDED if values.get(name)), None)
+    if rounded is not None:
+        raise CheckpointError(
+            f"{path}: {rounded} is not supported, and is {shown(values[rounded])}: {NOT_ROUNDED}"
+        )
+
+
+def headers_of(folder: Path) -> Iterator[tuple[str, TensorHeader]]:
+    """Names and headers of all weights in safetensors files; none for those in .bin files."""
+    whole, index = folder / file_names.WEIGHTS_FILE, folder / file_names.INDEX_FILE
+    if whole.is_file():
+        yield from read_headers(whole).items()
+    elif index.is_file():
+        weight_map = read_object(index).get("weight_map")
+        parts = set(weight_map.values()) if isinstance(weight_map, dict) else set()
+        for part in sorted(map(str, parts)):
+            path = folder / Path(part).name
+            if not path.is_file():
+                raise CheckpointError(f"{path} is missing, which {index.name} lists: copy it too")
+            yield from read_headers(path).items()
+
+
+def _encoder_folder(folder: Path) -> Path:
+    """The folder of the network, which modules.json may name."""
+    path = folder / file_names.MODULES_FILE
+    if not path.is_file():
+        return folder
+    modules = read_json(path)
+    first = modules[0] if isinstance(modules, list) and modules else {}
+    place = str(first.get("path", "")) if isinstance(first, dict) else ""
+    inner = folder / place
+    return inner if (inner / file_names.CONFIG_FILE).is_file() else folder
+
+
+def _task(architecture: str, folder: Path, values: Mapping[str, Any]) -> str:
+    """The purpose that the files declare; an import may be told another."""
+    own = read_object(folder / "config_sentence_transformers.json", optional=True)
+    is_scorer = own.get("model_type") == "CrossEncoder" or "sentence_transformers" in values
+    if (folder / file_names.MODULES_FILE).is_file() and not is_scorer:
+        return "embedding"
+    task = next((t for end, t in TASKS_BY_CLASS.items() if architecture.endswith(end)), "embedding")
+    id2label = values.get("id2label")
+    has_one = isinstance(id2label, dict) and len(id2label) == 1
+    return "pair-scoring" if task == "text-classification" and has_one else task
+
+
+def _shown(names: Collection[str], folder: Path) -> list[str]:
+    return sorted(name for name in names if (folder / name).is_file() and not fnmatch(name, HIDDEN))
+
+
+def _is_other_weight(name: str, names: Collection[str]) -> bool:
+    """Whether a file holds weights that stand there in a form that is read before it."""
+    forms = file_names.WEIGHT_FORMS
+    first = next((form for form in forms if form in names), "")
+    if not _use_of(name, {"model*.safetensors": "w", "pytorch_model*.bin": "w"}):
+        return False
+    if first == file_names.WEIGHTS_FILE or first == file_names.PICKLED_FILE:
+        return name != first
+    ending = ".safetensors" if first == file_names.INDEX_FILE else ".bin"
+    return bool(first) and not name.endswith(ending)
+
+
+def _file(folder: Path, name: str, uses: Mapping[str, str]) -> File:
+    why = _use_of(name, uses) or ("not read" if uses is NOT_READ else "")
+    return File(name, (folder / name).stat().st_size, why)
+
+
+def _use_of(name: str, uses: Mapping[str, str]) -> str:
+    return next((why for pattern, why in uses.items() if fnmatch(name, pattern)), "")

@@ -1,0 +1,165 @@
+"""`attendant explain`: what a folder is, what is taken, what it costs, and a way out that works."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import transformers
+from typer.testing import CliRunner
+
+from commands.folders.sources import parse_source
+from commands.main import app
+from models.checkpoints.plan import name_of, recognise
+from models.errors import CheckpointError
+from tests.checkpoints.fields import network
+from tests.models.tiny import word_tokenizer
+
+WIDE = {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
+
+
+def classifier(folder: Path, kind: str = "bert") -> Path:
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    classes: Any = transformers.AutoModelForSequenceClassification
+    network(kind, classes).save_pretrained(folder)
+    word_tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def explained(*arguments: object) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["explain", *map(str, arguments), "--json"], env=WIDE)
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (1 if document["refusal"] else 0)
+    return document
+
+
+def test_a_folder_is_explained_without_its_weights(tmp_path: Path) -> None:
+    """The values of the weights are gone; names, types and shapes stand in the header."""
+    folder = classifier(tmp_path / "Finbert Tone")
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    header = whole[: 8 + int.from_bytes(whole[:8], "little")]
+    weights.write_bytes(header)
+    (folder / "README.md").write_text("read me")
+    (folder / "modeling.py").write_text("raise SystemExit")
+    document = explained(folder)
+    assert (document["form"], document["name"]) == ("transformers", "finbert-tone")
+    assert document["details"]["task"] == "text-classification"
+    assert document["details"]["labels"]
+    assert document["num_weights"] > 0
+    assert "model.safetensors" in {file["name"] for file in document["taken"]}
+    reasons = {file["name"]: file["why"] for file in document["left_out"]}
+    assert reasons == {"README.md": "for readers", "modeling.py": "code, which is never run"}
+    assert document["commands"][0] == f"attendant serve {folder}"
+
+
+def test_the_page_says_what_tensors_are_left_out(tmp_path: Path) -> None:
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    network("bert", transformers.AutoModel).save_pretrained(tmp_path)
+    word_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    page = CliRunner().invoke(app, ["explain", str(tmp_path)], env=WIDE)
+    assert page.exit_code == 0
+    assert "left out pooler.dense.bias, pooler.dense.weight: the pooler, which" in page.output
+    assert "costs here" in page.output
+
+
+def test_what_an_import_refuses_explain_refuses_in_the_same_words(tmp_path: Path) -> None:
+    folder = classifier(tmp_path)
+    path = folder / "config.json"
+    for changes in (
+        {"model_type": "mixtral"},
+        {"quantization_config": {"bits": 4}},
+        {"position_embedding_type": "relative_key"},
+    ):
+        whole = path.read_text()
+        path.write_text(json.dumps({**json.loads(whole), **changes}))
+        refusal = explained(folder)["refusal"]
+        line = ["import", str(folder), str(tmp_path / "out")]
+        imported = CliRunner().invoke(app, line, env=WIDE)
+        assert imported.exit_code == 1
+        assert refusal
+        assert " ".join(refusal.split()) in imported.stderr
+        path.write_text(whole)
+
+
+def test_recognising_needs_no_torch(tmp_path: Path) -> None:
+    folder = classifier(tmp_path)
+    program = (
+        "import sys; from pathlib import Path; from models.checkpoints.plan import recognise;"
+        "import models.checkpoints.hub;"
+        "task = recognise(Path(sys.argv[1])).task;"
+        "print(task, sorted({'torch', 'transformers'} & {*sys.modules}))"
+    )
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "text-classification []"
+
+
+def test_the_way_out_of_a_graph_alone_works_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mine"
+    (folder / "onnx").mkdir(parents=True)
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Neg", ["x"], ["y"])],
+        "g",
+        [value("x", onnx.TensorProto.FLOAT, ["n", 2])],
+        [value("y", onnx.TensorProto.FLOAT, ["n", 2])],
+    )
+    opset = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=opset, ir_version=10),
+        folder / "onnx" / "model_q4.onnx",
+    )
+    *copying, serving = explained(folder)["commands"]
+    for line in copying:
+        subprocess.run(line, shell=True, check=True)  # noqa: S602 - the line is ours
+    assert serving == "attendant serve models"
+    assert recognise(Path("models")).form == "repository"
+
+
+def test_the_way_out_of_a_variant_works_line_by_line(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "mine")
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    copying, serving = explained(folder)["commands"]
+    subprocess.run(copying, shell=True, check=True)  # noqa: S602 - the line is ours
+    assert serving == f"attendant serve {folder}"
+    assert not explained(folder)["refusal"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "where", "revision"),
+    [
+        ("Qwen/Qwen3-0.6B", "qwen3-0.6b", "Qwen/Qwen3-0.6B", None),
+        ("mine=Qwen/Qwen3-0.6B@abc", "mine", "Qwen/Qwen3-0.6B", "abc"),
+        ("./some where/", "some-where", "./some where/", None),
+        ("a=./b", "a", "./b", None),
+    ],
+)
+def test_a_source_has_a_name_a_place_and_a_revision(
+    given: str, name: str, where: str, revision: str | None
+) -> None:
+    source = parse_source(given)
+    assert (source.name, source.where, source.revision) == (name, where, revision)
+
+
+def test_a_source_without_a_folder_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="write NAME=FOLDER"):
+        parse_source("mine=")
+    assert name_of("...") == "model"
+
+
+def test_numbers_of_tensors_are_those_of_the_headers(tmp_path: Path) -> None:
+    folder = classifier(tmp_path)
+    from safetensors.numpy import load_file
+
+    values = load_file(folder / "model.safetensors")
+    floats = sum(each.size for each in values.values() if each.dtype == np.float32)
+    assert recognise(folder).num_weights == floats
