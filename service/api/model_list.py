@@ -1,7 +1,6 @@
 """`ListModels`: what every model says of itself."""
 
 from collections.abc import Callable
-from typing import Any
 
 from service.calls.models import ListModels, Models
 from service.repository.repository import ModelRepository
@@ -17,9 +16,10 @@ class ModelList:
 
     async def ListModels(
         self,
-        call: ListModels,
-        caller: Caller,
-        build: Callable[[Any], Any] = lambda models: models,
+        _: ListModels,
+        _caller: Caller,
+        build: Callable[[Models], object] = lambda models: models,
     ) -> object:
-        models = [model.facts() for model in self._repository.models()]
-        return build(Models(models, self._max_items))
+        """The facts of all models, by `build`."""
+        facts = [model.facts() for model in self._repository.models()]
+        return build(Models(facts, self._max_items))

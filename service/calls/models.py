@@ -1,4 +1,4 @@
-"""The record of what a served model says of itself, as `ListModels` has it."""
+"""The call `ListModels`, and the record of what a served model says of itself."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class ListModels(msgspec.Struct, frozen=True):
-    """The request for all models; it has no fields."""
+    """A request for the facts of all models."""
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """All models of a server, and how many texts a request to it may have."""
+    """The facts of all models, and the number of texts that a request has at most."""
 
     models: Sequence[ModelFacts]
     max_texts: int
