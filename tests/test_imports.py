@@ -80,7 +80,7 @@ ROOMS = {
         "errors records contract settings runtime text calls observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
-        "limits loading repository version",
+        "loading repository version",
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
@@ -121,11 +121,10 @@ ROOMS = {
     "service/http/huggingface": Room(
         "contract grammars calls repository http/numbers http/status http/wire http/request"
         " http/routes http/stream http/shared",
-        "fields routes texts",
+        "routes",
     ),
     "service/http/retrieval": Room(
-        "errors calls repository api http/numbers http/status http/request http/routes"
-        " http/shared http/openai http/huggingface"
+        "errors calls repository http/numbers http/status http/request http/routes http/shared"
     ),
     "service/http": Room(
         "errors settings repository api http/numbers http/status http/wire http/body http/request"
@@ -225,7 +224,6 @@ ROOMS = {
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
-    "loadtests/locustfile": Room("load"),
     "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.
@@ -561,6 +559,8 @@ def test_an_import_upwards_is_found(folder: str) -> None:
     [
         ("service/http/wire", "service/http/front"),
         ("service/http/openai", "service/http/huggingface/texts"),
+        ("service/http/retrieval", "service/http/openai/embeddings"),
+        ("service/http/retrieval", "service/http/huggingface/texts"),
         ("service/generation/decoders", "service/generation/engine"),
         ("service/api", "service/generation/engine"),
         ("service/text", "service/generation/choosing/vocabulary"),

@@ -11,19 +11,19 @@ from service.calls.generation import (
     GenerateResponse,
     TokenLogprob,
 )
-from service.http.huggingface.fields import Inputs, Pipeline, Target, Values
+from service.http.huggingface.fields import Pipeline, Target, Values
 from service.http.huggingface.sampling import GenerationParameters
 from service.http.request import Reply, Request
 from service.http.shared.fields import together
+from service.http.shared.inputs import Inputs
 from service.http.shared.logprobs import LOWEST
 from service.http.shared.names import Names
+from service.http.shared.paths import GENERATE, GENERATE_UNARY
 from service.http.shared.token_parts import TokenParts
 from service.http.status import invalid
 from service.http.stream import Stream
 
 Scored: TypeAlias = tuple[Values, list[Values]]  # a token, and the likeliest at its place
-GENERATE = "/attendant.v1.GenerationService/Generate"
-GENERATE_UNARY = "/attendant.v1.GenerationService/GenerateUnary"
 
 
 class GenerationRequest(msgspec.Struct):

@@ -12,8 +12,8 @@ import msgspec
 from service.calls.record import names_in
 from service.calls.sampling import Sampling
 from service.grammars.form import KINDS, Grammar
-from service.http.huggingface.fields import refuse
 from service.http.numbers import Count, decode_number
+from service.http.shared.inputs import refuse
 from service.http.shared.sampled import named_in, parameters_in
 from service.http.status import invalid
 from service.http.wire.json_faults import of_record
