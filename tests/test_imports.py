@@ -80,7 +80,7 @@ ROOMS = {
         "errors records contract settings runtime text calls observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
-        "limits loading repository version",
+        "loading repository version",
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
@@ -224,7 +224,6 @@ ROOMS = {
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
-    "loadtests/locustfile": Room("load"),
     "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.
