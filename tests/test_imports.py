@@ -254,7 +254,7 @@ OWNERS = {
     ),
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/api/", "service/http/", ASKING),
+    "attendant": ("service/api/services.py", ASKING),
     "uvicorn": ("service/http/wire/connection.py",),
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),

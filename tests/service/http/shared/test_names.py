@@ -2,6 +2,7 @@
 
 import inspect
 
+import msgspec
 import pytest
 
 from service.calls import features, images, reading, texts, tokens
@@ -31,7 +32,9 @@ def test_a_record_names_its_fields_for_known_dialects_alone(call: type[Call]) ->
 
 
 @pytest.mark.parametrize("body", [ChatRequest, CompletionRequest])
-def test_a_body_has_each_parameter_of_generation_that_its_dialect_names(body: type) -> None:
+def test_a_body_has_each_parameter_of_generation_that_its_dialect_names(
+    body: type[msgspec.Struct],
+) -> None:
     assert {*names_in("openai", Sampling).values()} <= {*body.__struct_fields__}
 
 
