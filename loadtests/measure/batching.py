@@ -155,7 +155,7 @@ def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
 BATCHING = Measure(
     "batching",
     "Batches of the server, over gRPC, beside the session alone at its best batch size",
-    "The server over the bare session",
+    "What a request costs",
     BatchingOptions,
     ways,
     by_columns(
