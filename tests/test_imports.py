@@ -222,7 +222,7 @@ ROOMS = {
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
-    "loadtests/compare": Room("load measure service models"),
+    "loadtests/compare": Room("load measure service models export"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/pages": Room("measure"),
 }
