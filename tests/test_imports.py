@@ -213,7 +213,10 @@ ROOMS = {
         "errors flags models/errors export/errors export/settings export/adapters"
     ),
     "commands/export_runs": Room("models export service/contract"),
-    "commands/serve": Room("ask/client ask/options ask/shown errors flags service"),
+    "commands/serve": Room(
+        "ask/client ask/options ask/shown errors flags folders train/messages"
+        " models/recipes/import_settings service"
+    ),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
     "commands/help": Room("variables help_panels"),
