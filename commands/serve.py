@@ -6,23 +6,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from commands.ask.client.client import try_models
 from commands.ask.options import console
 from commands.ask.shown import tables
-from commands.errors import errors
+from commands.errors import INTERRUPTED, errors
 from commands.flags import argument, command_of, flag, flags_of
-from commands.folders.preparing import Wishes, prepared
-from commands.folders.reports import Reports
 from commands.folders.settings import FolderSettings
-from commands.folders.sources import parse_source
-from commands.train.messages import messages
 from models.recipes.import_settings import ImportSettings
 from service.errors import SettingError
 from service.settings import Settings, join_address
+
+if TYPE_CHECKING:
+    from commands.folders.preparing import Wishes
 
 PREFIX, IMPORT = "ATTENDANT", "ATTENDANT_IMPORT"
 FOLDERS = "Folders"  # the panel
@@ -41,24 +40,33 @@ def serve(sources: list[str] | None, adapter: list[str] | None, **values: Any) -
             raise typer.BadParameter("needs its base: attendant serve BASE", param_hint="--adapter")
         _serve(**values)
         return
-    with (
-        messages("serve"),
-        prepared(sources, _wishes(values, of_folders, adapter or []), Reports()) as found,
-    ):
-        folder, targets = found
-        _serve(**{**values, "model_repository": folder, "link_targets": targets})
+    if values["model_repository"] != Settings().model_repository:
+        sources = [*sources, str(values["model_repository"])]
+    from commands.folders.preparing import prepared
+    from commands.folders.reports import Reports
+    from commands.train.messages import messages
+
+    with messages("serve"):
+        wishes = _wishes(values, of_folders, adapter or [])
+        try:
+            with prepared(sources, wishes, Reports()) as (folder, targets):
+                _serve(**{**values, "model_repository": folder, "link_targets": targets})
+        except KeyboardInterrupt as error:
+            raise typer.Exit(INTERRUPTED) from error
 
 
-def _wishes(values: Mapping[str, Any], of_folders: dict[str, Any], adapter: list[str]) -> Wishes:
+def _wishes(values: Mapping[str, Any], of_folders: dict[str, Any], adapter: list[str]) -> "Wishes":
     """All that decides about exports. Raises `SettingError` and `ModelError`."""
+    from commands.folders.preparing import Wishes
+    from commands.folders.sources import parse_source
+    from service.runtime.session import cuda_obstacle
+
     named = {field.name: of_folders.pop(field.name) for field in fields(FolderSettings)}
     imports = ImportSettings(**of_folders).to_dict()  # which checks them now
     defaults = ImportSettings().to_dict()
     changed = {name: value for name, value in imports.items() if value != defaults[name]}
     if "pair_template" in changed:  # the worker's folder is another, and the file's text counts
         changed["pair_template"] = str(Path(changed["pair_template"]).resolve())
-    from service.runtime.session import cuda_obstacle
-
     has_cuda = values["device"] != "cpu" and not cuda_obstacle()
     return Wishes(
         FolderSettings(**named),
@@ -120,8 +128,8 @@ serve_command = command_of(
             list[str],
             "Folders and hub ids to serve, each as NAME=FOLDER or as FOLDER, whose last part is "
             "the name then; of hub ids ID@REVISION too. They are imported and exported at the "
-            "first start, and kept. A model repository among them is served beside. Without any, "
-            "--model-repository is served.",
+            "first start, and kept. A model repository among them is served beside, as is one "
+            "that --model-repository names. Without any, --model-repository is served.",
             is_optional=True,
         ),
         *flags_of(Settings, PREFIX, has_limits=True),

@@ -676,13 +676,19 @@ def modules_after(code: str) -> set[str]:
     return set(result.stdout.split())
 
 
+# Modules of settings, which `attendant serve` makes the flags of its folders of.
+FLAGS_OF_FOLDERS = ("choices", "errors", "recipes", "recipes.import_settings", "settings")
+
+
 def test_serving_loads_no_torch() -> None:
     """Nor onnxruntime before it is asked for: a missing build must give a message.
 
     Nor the library of grammars before a model needs it, which takes 40 ms.
     """
     loaded = modules_after("import service.app, commands.main, commands.serve")
-    assert not loaded & {*HEAVY, "models", "export", "onnxruntime", "llguidance"}
+    assert not loaded & {*HEAVY, "export", "onnxruntime", "llguidance"}
+    of_models = {name for name in loaded if name.startswith("models.")}
+    assert of_models <= {f"models.{name}" for name in FLAGS_OF_FOLDERS}
     assert "service.rpc.server" in loaded
 
 

@@ -102,6 +102,7 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         "precision": wishes.precision,
         "target": wishes.target,
         "export": options_for(wishes.adapters),
+        "pair_template": _text_of(wishes.imports.get("pair_template")),
     }
     key = key_of(contents, options)
     if wishes.settings.refresh:
@@ -141,6 +142,16 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         f"{source.name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
     )
     return folder.resolve(), made
+
+
+def _text_of(path: str | None) -> str | None:
+    """The text of a file, which counts for a key rather than the file's name."""
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"--pair-template {path} cannot be read: {error}") from error
 
 
 def _fetched(source: Source, wishes: Wishes) -> Path:

@@ -189,7 +189,7 @@ def test_a_worker_that_is_killed_leaves_nothing_half(
         while not list(cache.glob(".*.making")) and time.monotonic() < deadline_s:
             time.sleep(0.05)
         served.send_signal(number)
-        served.wait(PATIENCE_S)
+        assert served.wait(PATIENCE_S) == (130 if number == signal.SIGINT else -number)
         assert bool(list(cache.glob(".*.making"))) == (number == signal.SIGKILL)
     Cache(cache, MIB).clean()
     assert not list(cache.glob(".*.making"))
