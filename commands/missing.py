@@ -10,7 +10,7 @@ import sys
 from types import TracebackType
 
 OURS = ("service", "models", "export", "commands", "demos", "loadtests", "attendant", "tests")
-LOADTEST = ("aiohttp", "onnx", "starlette", "matplotlib")
+LOADTEST = ("onnx", "matplotlib")
 TRAIN = ("torch", "huggingface_hub", "onnxscript", "safetensors", "sklearn")
 EXTRAS = {
     **dict.fromkeys(LOADTEST, "cpu,loadtest"),

@@ -3,9 +3,9 @@
     python -m loadtests.pages
 
 The first page has about ten figures, each with its command; behind it there is a page for each
-subject with all tables, and one of the goals. A figure without a result file is on no page. The
-tables are those of `loadtests/results`: to change a figure, measure again with `--output
-loadtests/results`, and write the pages.
+subject with all tables, in which goals stand behind their figures. A figure without a result file
+is on no page. The tables are those of `loadtests/results`: to change a figure, measure again with
+`--output loadtests/results`, and write the pages.
 """
 
 import re
@@ -26,23 +26,12 @@ WRITTEN = "<!-- Written by `python -m loadtests.pages` out of loadtests/results.
 PAGES = (
     "Beside other servers",
     "Encoders beside other engines",
-    "Embedders and rerankers beside other engines",
     "Decoders beside other engines",
-    "Decoders of Llama's kind",
-    "The server over the bare session",
-    "A request by stage",
-    "HTTP beside gRPC",
-    "Load and overload",
-    "Bulk work",
-    "What metrics, traces and logs cost",
-    "A decoder's graph",
-    "The generation engine",
-    "Prefixes",
-    "Forms of outputs",
-    "Adapters",
+    "What a request costs",
+    "Load and bulk work",
+    "Generation",
     "What int8 costs",
     "Start and memory",
-    "Small calls beside large ones",
 )
 
 
@@ -90,7 +79,6 @@ def pages(results: Mapping[str, Result]) -> dict[str, str]:
     texts = {"benchmarks.md": _first_page(results, subjects)}
     for title, own in subjects.items():
         texts[f"benchmarks/{slug(title)}.md"] = _subject(title, own)
-    texts["benchmarks/goals.md"] = _goals(subjects)
     return texts
 
 
@@ -104,6 +92,7 @@ def _first_page(results: Mapping[str, Result], subjects: Mapping[str, Sequence[R
     machines = {machine_of(result) for _, result in kept}
     assert len(machines) == 1, f"figures of one machine are on the first page, not of {machines}"
     dates = sorted({result.date for _, result in kept})
+    goals = [each for result in results.values() for each in result.figures if each.has_goal]
     lines = [
         "# Benchmarks",
         "",
@@ -131,8 +120,8 @@ def _first_page(results: Mapping[str, Result], subjects: Mapping[str, Sequence[R
         "",
         "## All measurements",
         "",
-        "All goals, met and missed: [goals](benchmarks/goals.md). How to measure: "
-        "[how-to](how-to/measure.md).",
+        f"{sum(each.is_met for each in goals)} of {len(goals)} goals are met: each stands behind"
+        " its figure. [How to measure](how-to/measure.md).",
         "",
         "| subject | measured | on |",
         "|---|---|---|",
@@ -180,15 +169,20 @@ def machine_of(result: Result) -> str:
 
 def _subject(title: str, results: Sequence[Result]) -> str:
     lines = [f"# {title}", "", WRITTEN, "", "[All measurements](../benchmarks.md)"]
+    if any(figure.has_goal for result in results for figure in result.figures):
+        lines[-1] += ". A goal stands behind its figure."
+    before = ""
     for result in results:
         lines += ["", f"## {result.claim}", ""]
         lines += [f"    {command}" for command in result.commands]
         versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+        facts = "; ".join(filter(None, [machine_of(result), versions])) + f". {result.origin}"
         commit = f" Commit {result.commit}." if result.commit else ""
-        facts = "; ".join(filter(None, [machine_of(result), versions]))
-        lines += ["", f"{result.date}. {facts}.{commit} {result.origin}".rstrip()]
+        said = "The rest as above." if facts == before else facts
+        lines += ["", f"{result.date}.{commit} {said}".rstrip()]
         lines += _tables(result.figures)
         lines += [line for note in result.notes for line in ("", note)]
+        before = facts
     return "\n".join(lines) + "\n"
 
 
@@ -199,24 +193,13 @@ def _tables(figures: Iterable[Figure]) -> Iterator[str]:
         yield f"| | {' | '.join(columns)} |"
         yield "|---" * (len(columns) + 1) + "|"
         for row, cells in rows.items():
-            texts = (str(cells[name]) if name in cells else "" for name in columns)
+            texts = (_cell(cells[name]) if name in cells else "" for name in columns)
             yield f"| {row} | {' | '.join(texts)} |"
 
 
-def _goals(subjects: Mapping[str, Sequence[Result]]) -> str:
-    lines = ["# Goals", "", WRITTEN, "", "[All measurements](../benchmarks.md)"]
-    for title, own in subjects.items():
-        rows = [
-            f"| {' | '.join([name, _said(figure), figure.range, *_goal(figure)])} |"
-            for result in own
-            for figure in result.figures
-            if figure.goal is not None
-            for name in [": ".join(filter(None, [figure.table, figure.row, figure.column]))]
-        ]
-        if rows:
-            lines += ["", f"[{title}]({slug(title)}.md):", ""]
-            lines += ["| figure | measured | range | goal | |", "|---|---|---|---|---|", *rows]
-    return "\n".join(lines) + "\n"
+def _cell(figure: Figure) -> str:
+    goal, outcome = _goal(figure)
+    return f"{figure}, {outcome} {goal}" if goal else str(figure)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     AttendantError
     ├── InvalidArgument    the request can never succeed as it is
     │   ├── InputTooLong   a text or a prompt has more tokens than the model takes
+    │   ├── LacksKind      an embedder has no vectors of a kind
     │   └── NoChatTemplate the model makes no prompts of conversations
     ├── NotFound           no such model or version
     ├── AlreadyExists      the name is taken
@@ -27,7 +28,9 @@ Each front has one table from these to its statuses: `rpc/status.py` is gRPC's.
 """
 
 import traceback
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Literal, Self
 
 WaitBound = Literal["wait", "deadline"]
 _WAIT_TEXTS: dict[WaitBound, str] = {
@@ -54,20 +57,78 @@ class AttendantError(Exception):
         return shortened(super().__str__())
 
 
-class InvalidArgument(AttendantError):
-    """The request can never succeed as it is; `field` is the one at fault, where it is one.
+Remedy = Literal["", "truncate", "tokenizer"]
+# The end of an error's text by what may mend its request; fronts have words of their own.
+REMEDIES: dict[Remedy, str] = {"truncate": ", or ask for truncation"}
 
-    `logged` is for logs and traces, where the text has parts of the request.
+
+class InvalidArgument(AttendantError):
+    """The request can never succeed as it is.
+
+    `field` is the path of the value at fault in the request's record (`texts[3]`), where it is one,
+    and `beside` that of a value which is read together with it. The text is a sentence, or what is
+    said of a subject; a sentence that begins with the path has it as its subject. `logged` is for
+    logs and traces, where the text has parts of the request.
     """
 
-    def __init__(self, text: str, field: str | None = None, logged: str | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        field: str | None = None,
+        logged: str | None = None,
+        *,
+        subject: str = "",
+        beside: str = "",
+        remedy: Remedy = "",
+    ) -> None:
         super().__init__(text)
-        self.field = field
+        if not subject and field and text.startswith(f"{field} "):
+            subject, text = field, text.removeprefix(f"{field} ")
+        self.text, self.subject = text, subject
+        self.field, self.beside = field, beside
         self.logged = logged
+        self.remedy, self.ending = remedy, REMEDIES.get(remedy, "")
+
+    def __str__(self) -> str:
+        sentence = f"{self.subject} {self.text}" if self.subject else self.text
+        return shortened(sentence + self.ending)
+
+    def at(self, paths: Mapping[str, str]) -> Self:
+        """A copy of the error, of a record that has the values at other paths."""
+        error = copy(self)
+        error.field = None if self.field is None else path_in(paths, self.field)
+        error.beside = path_in(paths, self.beside)
+        return error
+
+    def named(self, names: Mapping[str, str], remedies: Mapping[Remedy, str]) -> Self:
+        """A copy of the error in a front's words for values and remedies."""
+        if self.field is None:
+            return self
+        name = path_in(names, self.field)
+        error = copy(self)
+        error.field = _without_places(name)
+        if self.subject:
+            other = _first_of(path_in(names, self.beside))
+            is_other = other not in ("", _first_of(name))
+            error.subject = f"{name} with its {other}" if is_other else name
+        error.ending = remedies.get(self.remedy, "")
+        return error
 
 
 class InputTooLong(InvalidArgument):
     """A text or a prompt has more tokens than the model takes."""
+
+
+class LacksKind(InvalidArgument):
+    """An embedder has no vectors of a kind."""
+
+    def __init__(self, kind: str, known: Sequence[str]) -> None:
+        self.kind, self.known = kind, tuple(known)
+        answers = " and ".join(known)
+        super().__init__(
+            f"has {kind}, but the model answers {answers} only", "kinds", subject="kinds"
+        )
+        self.args = kind, self.known  # of which a copy is made
 
 
 class NoChatTemplate(InvalidArgument):
@@ -76,7 +137,32 @@ class NoChatTemplate(InvalidArgument):
 
 def invalid_field(field: str, text: str) -> InvalidArgument:
     """The error of a field, whose name begins the text."""
-    return InvalidArgument(f"{field} {text}", field)
+    return InvalidArgument(text, field, subject=field)
+
+
+def path_in(paths: Mapping[str, str], path: str) -> str:
+    """The path by which a value is known elsewhere.
+
+    It is named as a whole, as any element of a list (`texts[]`), or by its first step, behind which
+    the others stay.
+    """
+    if path in paths:
+        return paths[path]
+    first = _first_of(path)
+    if path.startswith(f"{first}[") and (name := paths.get(f"{first}[]")) is not None:
+        return name
+    return paths.get(first, first) + path.removeprefix(first)
+
+
+def _first_of(path: str) -> str:
+    return path.partition("[")[0].partition(".")[0]
+
+
+def _without_places(path: str) -> str:
+    """A path without the numbers at its end: the field of a list that has the value."""
+    while path.endswith("]"):
+        path = path.rpartition("[")[0]
+    return path
 
 
 class NotFound(AttendantError):

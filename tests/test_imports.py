@@ -80,7 +80,7 @@ ROOMS = {
         "errors records contract settings runtime text calls observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
-        "limits loading repository version",
+        "loading repository version",
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
@@ -106,7 +106,7 @@ ROOMS = {
     "service/http/routes": Room("http/status http/request"),
     "service/http/stream": Room("http/status http/request"),
     "service/http/shared": Room(
-        "errors grammars calls api http/status http/wire http/request http/routes"
+        "errors grammars calls api http/numbers http/status http/wire http/request http/routes"
     ),
     "service/http/kserve": Room(
         "errors contract settings calls repository api http/status http/wire http/body"
@@ -121,11 +121,10 @@ ROOMS = {
     "service/http/huggingface": Room(
         "contract grammars calls repository http/numbers http/status http/wire http/request"
         " http/routes http/stream http/shared",
-        "fields routes texts",
+        "routes",
     ),
     "service/http/retrieval": Room(
-        "errors calls repository api http/numbers http/status http/request http/routes"
-        " http/shared http/openai http/huggingface"
+        "errors calls repository http/numbers http/status http/request http/routes http/shared"
     ),
     "service/http": Room(
         "errors settings repository api http/numbers http/status http/wire http/body http/request"
@@ -228,7 +227,6 @@ ROOMS = {
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
-    "loadtests/locustfile": Room("load"),
     "loadtests/pages": Room("measure"),
 }
 # Who may import a library, by the beginning of the module's path.
@@ -264,7 +262,7 @@ OWNERS = {
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
-        *("service/http/", "service/calls/", "service/api/codec.py"),
+        *("service/http/", "service/calls/", "service/api/codec.py", "service/api/generation.py"),
         *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),
     "jinja2": ("service/text/template_worker.py",),
@@ -291,7 +289,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
-    *("calls/texts", "calls/tokens"),
+    *("calls/generation", "calls/texts", "calls/tokens"),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -353,6 +351,7 @@ POLICY = (
     "text/word_cache",
     "runtime/pace",
     "text/pair_tokenizer",
+    "text/places",
     "text/special_texts",
     "text/token_bytes",
     "text/tokenizer",
@@ -563,6 +562,8 @@ def test_an_import_upwards_is_found(folder: str) -> None:
     [
         ("service/http/wire", "service/http/front"),
         ("service/http/openai", "service/http/huggingface/texts"),
+        ("service/http/retrieval", "service/http/openai/embeddings"),
+        ("service/http/retrieval", "service/http/huggingface/texts"),
         ("service/generation/decoders", "service/generation/engine"),
         ("service/api", "service/generation/engine"),
         ("service/text", "service/generation/choosing/vocabulary"),

@@ -31,9 +31,9 @@ SUBJECTS = {
         "Decoders beside other engines",
         tuple(kind for kind in TRAFFIC if kind.task == GENERATE),
     ),
-    "compare-llamas": ("Decoders of Llama's kind", tuple(chain(*LLAMA_TRAFFIC.values()))),
+    "compare-llamas": ("Decoders beside other engines", tuple(chain(*LLAMA_TRAFFIC.values()))),
     "compare-encoders": (
-        "Embedders and rerankers beside other engines",
+        "Encoders beside other engines",
         tuple(chain(*ENCODER_TRAFFIC.values())),
     ),
     "compare-servers": ("Beside other servers", tuple(chain(*SERVER_TRAFFIC.values()))),

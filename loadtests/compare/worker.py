@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
@@ -58,6 +58,7 @@ class Answer:
     outputs: Sequence[Sequence[float]]
     latencies_s: Sequence[float] = ()  # per request, of a server
     first_s: Sequence[float] = ()  # per prompt, from when it was given to its first token
+    counts: Mapping[str, float] = field(default_factory=dict)  # what else an engine knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,11 @@ class Setup:
     threads: int
     python: str  # of the peer's environment: what a server starts
     scratch: str  # folder that it may write into
-    options: dict[str, Any]  # as `peers.py` declares them
+    options: dict[str, Any]  # as `peers.py` declares them; `device` is the CPU unless it is named
+
+    @property
+    def device(self) -> str:
+        return str(self.options.get("device", "cpu"))
 
 
 Run: TypeAlias = Callable[[Work], Answer]
@@ -103,12 +108,19 @@ def padded(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[list[list[int]]
 Rows: TypeAlias = list[list[int]]
 
 
-def classifying(logits: Callable[[Rows], list[list[float]]]) -> Run:
-    """An engine that takes one batch after the other."""
+def classifying(
+    logits: Callable[[Any], list[list[float]]], prepared: Callable[[Rows], Any] = lambda rows: rows
+) -> Run:
+    """An engine that takes one batch after the other.
+
+    `prepared` makes a batch of rows what the engine takes, which is in no engine's time: where a
+    batch takes milliseconds, lists of numbers would be much of it.
+    """
 
     def run(work: Work) -> Answer:
+        batches = [prepared(rows) for rows in work.batches()]
         started_s = time.perf_counter()
-        outputs = [row for rows in work.batches() for row in logits(rows)]
+        outputs = [row for batch in batches for row in logits(batch)]
         return Answer(time.perf_counter() - started_s, outputs)
 
     return run

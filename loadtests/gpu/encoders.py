@@ -1,191 +1,158 @@
-"""Rows per second of encoders: our graphs in the server's session, beside PyTorch's network.
+"""Rows per second of encoders: our graphs in the server's session, beside transformers' model.
 
 All ways take the same batches of token ids from the host and give logits to the host, as a server
-needs them. PyTorch computes in bfloat16 with its fused attention; it is spared the mask where all
-rows have one length, since it has a faster attention for that.
+needs them. PyTorch computes in bfloat16 with its fused attention, without a mask where all rows
+have one length. What is timed of ours gives the logits of the network that was exported.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
-import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from loadtests.gpu.context import Context
-from loadtests.gpu.counts import Sizes, encoder_flops
-from loadtests.gpu.models import SHAPES, Model, network_of, timed_graphs
-from loadtests.gpu.parity import session_options
-from loadtests.gpu.timing import (
-    DTYPES,
-    MAX_ROUNDS,
-    TINY_ROUNDS,
-    MachineLimits,
-    failing_alone,
-    interleaved,
-    ratios,
-    write_rows,
-)
+from export.checks.parity import pad
+from loadtests.compare.worker import Run, Setup, Work
+from loadtests.compare.workers import attendant
+from loadtests.gpu.counts import encoder_flops
+from loadtests.gpu.measuring import CHECKED, Goal, machine_limits, with_goals
+from loadtests.gpu.models import Model
+from loadtests.gpu.parity import torch_device
+from loadtests.gpu.references import computed
+from loadtests.gpu.shapes import SHAPES, config_of, network_of
 from loadtests.load.lengths import WINDOW_ROWS, mixed_sizes
-from models.networks.heads import SequenceClassifier
-from service.contract.tensors import Arrays
-from service.runtime.session import OnnxSession
+from loadtests.measure.records import (
+    Column,
+    Figure,
+    Measure,
+    Options,
+    Rounds,
+    Turn,
+    Way,
+    by_columns,
+)
+from service.runtime.cpus import available_cpus
 
 FIRST_ID = 5  # ids below are of special tokens
 NUM_REAL_ROWS = 128
-PEER_PRECISION = "bf16"
-EAGER, COMPILED = "torch, bf16", "torch.compile, bf16"
-MAX_ERROR = 0.05  # of logits, over their size: bf16 has 3 significant digits, kept over 24 layers
-LEAST_OVER_COMPILED, LEAST_MATRIX_SHARE = 1.2, 0.5
-Logits = Callable[[], list[np.ndarray]]
-Batch = tuple[int, ...]  # lengths of rows
+EAGER, COMPILED = "transformers, bf16", "torch.compile, bf16"
+Peer: TypeAlias = Literal["", "eager", "compiled"]
+MAX_ERROR = 5.0  # percent of the logits' size: bf16 has 3 digits, kept over 24 layers
 
 
-def loads(*, is_tiny: bool) -> dict[str, list[Batch]]:
-    """Batches of rows by load, the most important first: rows of real lengths are sorted."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeOptions(Options):
+    """A network whose graphs are in a repository, and what it is compared with."""
+
+    rounds: int = 100
+    shape: str
+    repository: Path
+    device: str
+    peer: Peer = ""
+    is_tiny: bool = False
+
+    def ours(self, stack: ExitStack, **options: object) -> Run:
+        """Our worker, opened when it is first given work, in this process."""
+        known = {"name": self.shape, "device": self.device}
+        setup = Setup(str(self.repository), self.threads, "", "", known | options)
+        return lazily(lambda: attendant.open_on(stack, setup))
+
+    def theirs(self, **options: object) -> Run:
+        """The same of transformers', with random weights in bfloat16."""
+        known = {"config": SHAPES[self.shape], "device": self.device, "dtype": "bfloat16"}
+        setup = Setup("", self.threads, "", "", known | options)
+
+        def opened() -> Run:
+            from loadtests.compare.workers import transformers  # it may be absent
+
+            return transformers.open_engine(setup)
+
+        return lazily(opened)
+
+    @property
+    def threads(self) -> int:
+        """One where models are tiny: on a busy machine two would wait for each other."""
+        return 1 if self.is_tiny else available_cpus()
+
+    @property
+    def limits(self) -> Any:
+        return machine_limits(self.device, is_tiny=self.is_tiny)
+
+
+def lazily(open_engine: Callable[[], Run]) -> Run:
+    """An engine that is opened with its first work, so that a fault is that work's."""
+    opened = cache(open_engine)
+    return lambda work: opened()(work)
+
+
+def loads(*, is_tiny: bool) -> dict[str, tuple[list[int], int]]:
+    """Lengths of rows, and rows of a batch, the most important first; real lengths are sorted."""
     num_rows, batch_rows, longest = (8, 4, 64) if is_tiny else (NUM_REAL_ROWS, WINDOW_ROWS, 512)
-    sizes = sorted(min(size, longest) for size in mixed_sizes(num_rows))
-    real = [tuple(sizes[at : at + batch_rows]) for at in range(0, num_rows, batch_rows)]
+    real = sorted(min(size, longest) for size in mixed_sizes(num_rows)), batch_rows
     if is_tiny:
-        return {"2 x 32": [(32,) * 2], "real lengths": real}
-    return {"8 x 128": [(128,) * 8], "8 x 512": [(512,) * 8], "real lengths": real}
+        return {"2 x 32": ([32] * 2, 2), "real lengths": real}
+    return {"8 x 128": ([128] * 8, 8), "8 x 512": ([512] * 8, 8), "real lengths": real}
 
 
-def batches_of(load: list[Batch], vocab_size: int) -> list[Arrays]:
-    """Random ids as a session takes them: int64 [B, S], right-padded."""
+def ways(options: ShapeOptions, stack: ExitStack) -> dict[str, Way]:
+    """Each load with each of our graphs, and with the peer."""
+    config, found = config_of(options.shape), dict[str, Way]()
+    network = network_of(options.shape).to(torch_device(options.device))
+    engines, rates = {}, options.limits.flops_per_s
+    for graph in Model(options.shape, "", options.repository).graphs():
+        name = f"ours, {graph.precision}, {graph.layout or 'packed'}"
+        engines[name] = options.ours(stack, task="classify", graph=graph.path.name)
+    if options.peer == "compiled":
+        how = {"backend": "eager"} if options.is_tiny else {"mode": "reduce-overhead"}
+        engines[COMPILED] = options.theirs(task="classify", compile=how)
+    elif options.peer:
+        engines[EAGER] = options.theirs(task="classify")
     generator = np.random.default_rng(1)
-    batches: list[Arrays] = []
-    for lengths in load:
-        mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
-        ids = generator.integers(FIRST_ID, vocab_size, mask.shape) * mask
-        batches.append({"input_ids": ids, "attention_mask": mask, "token_type_ids": ids * 0})
-    return batches
+    for load, (lengths, batch_rows) in loads(is_tiny=options.is_tiny).items():
+        rows = [generator.integers(FIRST_ID, config.vocab_size, size).tolist() for size in lengths]
+        work, flops = Work(rows, batch_rows), encoder_flops(config, lengths)
+        batches = (pad(each, 0) for each in work.batches())
+        expected = [
+            computed(network, [batch[name] for name in network.input_names]) for batch in batches
+        ]
+        for name, run in engines.items():
+            logits = None if name in (EAGER, COMPILED) else np.concatenate(expected)
+            least_s = flops / rates[name.split(", ")[1]]
+            found[f"{load}: {name}"] = partial(_turn, run, work, least_s, logits)
+    return found
 
 
-class Peer(nn.Module):
-    """The network in PyTorch, as fast as PyTorch has it: without a mask where none is needed."""
-
-    def __init__(self, network: SequenceClassifier) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        encoder = self.network.encoder
-        hidden = encoder.embeddings(input_ids)
-        padding_mask = None if attention_mask is None else attention_mask != 0
-        for layer in encoder.layers:
-            hidden = layer(hidden, padding_mask)
-        # Its pooling is of first tokens, so that the head needs no mask.
-        logits: Tensor = self.network.head(hidden, torch.ones(()))
-        return logits.float()
+def _turn(run: Run, work: Work, least_s: float, expected: np.ndarray | None) -> Turn:
+    answer = run(work)
+    turn = {"seconds": answer.seconds, "rows": len(work.rows), "share": least_s / answer.seconds}
+    if expected is not None:
+        error = np.linalg.norm(np.array(answer.outputs) - expected)
+        turn["error"] = float(error / (np.linalg.norm(expected) or 1.0))
+    return turn
 
 
-@dataclass(frozen=True, slots=True)
-class _Race:
-    """One encoder with all that its loads are measured with."""
-
-    context: Context
-    model: Model
-    limits: MachineLimits
-    sessions: dict[str, OnnxSession]
-    peer: Peer
-    is_compiled: bool
-
-
-def measure(
-    context: Context, model: Model, limits: MachineLimits, time_s: float, *, is_compiled: bool
-) -> None:
-    """Rows of one encoder under all loads."""
-    options, timed = session_options(context.device), timed_graphs(model.name, context.device)
-    with context.parts.timed("open"):
-        sessions: dict[str, OnnxSession] = {}
-        for each in model.graphs():
-            if (each.precision, each.layout) in timed:
-                way = f"ours, {each.precision}, {each.layout or 'packed'}"
-                with failing_alone(context, f"{model.name}, {way}, is opened"):
-                    sessions[way] = OnnxSession(each.path, options)
-        peer = Peer(network_of(model.name).to(context.device, DTYPES[PEER_PRECISION]))
-    race = _Race(context, model, limits, sessions, peer, is_compiled)
-    ends_s, some = time.monotonic() + time_s, loads(is_tiny=context.is_tiny)
-    for index, name in enumerate(some):
-        left_s = ends_s - time.monotonic()
-        if left_s <= 0:
-            beside = " beside torch.compile" if is_compiled else ""
-            context.leave_out(f"{model.name} at {name}{beside}: no time was left")
-            continue
-        _measure_load(race, name, some[name], left_s / (len(some) - index))
-
-
-def _measure_load(race: _Race, name: str, load: list[Batch], time_s: float) -> None:
-    context, config = race.context, SHAPES[race.model.name]
-    ends_s = time.monotonic() + time_s
-    batches = batches_of(load, config.vocab_size)
-    is_even = all(len(set(batch)) == 1 for batch in load)
-    ways = {way: _ours(session, batches) for way, session in race.sessions.items()}
-    eager = _theirs(race.peer, batches, context.device, has_mask=not is_even)
-    with context.parts.timed("reference"):
-        for way, own in ways.items():
-            what = f"{race.model.name} at {name}, {way}: difference of logits over their norm"
-            context.at_most(what, _difference(own, eager), MAX_ERROR)
-    if race.is_compiled:
-        torch.compiler.reset()  # it compiles the same code a few times only, then goes on without
-        with context.parts.timed("compile"):
-            backend: Any = {"backend": "eager"} if context.is_tiny else {"mode": "reduce-overhead"}
-            compiled = torch.compile(race.peer, dynamic=not is_even, **backend)
-            ways[COMPILED] = _theirs(compiled, batches, context.device, has_mask=not is_even)
-            for _ in range(3):  # CUDA graphs are recorded in the second run
-                ways[COMPILED]()
-    elif context.run.peers != "none":
-        ways[EAGER] = eager
-    with context.parts.timed("run"):
-        max_rounds = TINY_ROUNDS if context.is_tiny else MAX_ROUNDS
-        seconds = interleaved(ways, max(0.0, ends_s - time.monotonic()), max_rounds=max_rounds)
-    lengths = [length for batch in load for length in batch]
-    flops, rates = encoder_flops(Sizes.of(config), lengths), race.limits.flops_per_s
-
-    def share(way: str, median_s: float) -> float:
-        return flops / median_s / rates[way.split(", ")[1]]
-
-    where = {"model": race.model.name, "load": name}
-    ours = write_rows(
-        *(context, "Encoders", where, seconds, (len(lengths), "rows/s")),
-        lambda way, median_s: {"share of the matrix rate": f"{share(way, median_s):.1%}"},
+def figures(rounds: Rounds) -> list[Figure]:
+    columns = (
+        Column("rows/s", "rows/seconds"),
+        Column("share of the matrix rate", "share", "%"),
+        Column(CHECKED, "error", "%", goals=dict.fromkeys(rounds, MAX_ERROR), at_most=True),
+        Column(f"over {EAGER}", "rows/seconds", over=EAGER),
+        Column(f"over {COMPILED}", "rows/seconds", over=COMPILED),
     )
-    title = f"{race.model.name} at {name}: {ours}"
-    if COMPILED in seconds:
-        over = ratios(seconds[ours], seconds[COMPILED]).median
-        context.at_least(f"{title}, over {COMPILED}", over, LEAST_OVER_COMPILED, kind="goal")
-    elif name == "8 x 512" or context.is_tiny:
-        reached = share(ours, sorted(seconds[ours])[len(seconds[ours]) // 2])
-        what = f"{title}, share of the matrix rate"
-        context.at_least(what, reached, LEAST_MATRIX_SHARE, kind="goal")
+    goals = [Goal(f"over {COMPILED}", 1.2)]
+    goals += [Goal("share of the matrix rate", 50.0, load) for load in ("8 x 512", "2 x 32")]
+    return with_goals(by_columns(*columns)(rounds), goals, "rows/s")
 
 
-def _ours(session: OnnxSession, batches: list[Arrays]) -> Logits:
-    names = {spec.name for spec in session.signature.inputs}
-    feeds = [{name: batch[name] for name in names} for batch in batches]
-    return lambda: [session.run(feed, ["logits"])[0] for feed in feeds]
-
-
-def _theirs(peer: Any, batches: list[Arrays], device: str, *, has_mask: bool) -> Logits:
-    """Logits on the host, of ids on the host."""
-
-    @torch.inference_mode()
-    def run() -> list[np.ndarray]:
-        outputs = []
-        for batch in batches:
-            ids = torch.from_numpy(batch["input_ids"]).to(device)
-            mask = torch.from_numpy(batch["attention_mask"]).to(device) if has_mask else None
-            outputs.append(peer(ids, mask).cpu().numpy())
-        return outputs
-
-    return run
-
-
-def _difference(ours: Logits, theirs: Logits) -> float:
-    """How far logits are from PyTorch's, over the size of those: what is timed is right."""
-    one, other = (np.concatenate(way()) for way in (ours, theirs))
-    return float(np.linalg.norm(one - other) / (np.linalg.norm(other) or 1.0))
+ENCODERS = Measure(
+    "gpu-encoders",
+    "Encoders' graphs beside transformers, and their share of the device's matrix rate",
+    "Encoders on a GPU",
+    ShapeOptions,
+    ways,
+    figures,
+)

@@ -4,17 +4,13 @@ They are made by processes beside the sections, side by side, the most valuable 
 all sections and runs. A section takes models as they come. What cannot be exported is kept with its
 reason. The folder is named after the sources that exports depend on: after a change of the exporter
 everything is exported again. docs/how-to/cuda.md says what was verified on CUDA.
-
-A shape's graph is traced and written without the comparisons of an export, which take minutes for
-large networks on a processor. Its weights are random and the same on both sides; speed does not
-depend on them.
 """
 
 import json
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -23,53 +19,20 @@ import torch
 
 from export.errors import ExportError
 from export.exporter import export_any
-from export.graphs.cached_decoder import trace_decoder
-from export.graphs.candidates import with_candidates
-from export.graphs.graph import fused_ops, trace
-from export.graphs.paged_decoder import trace_paged_decoder
 from export.settings import ExportSettings
-from export.writer import Built, BuiltGraphs, ExportedModel, write_model
 from loadtests.gpu.context import Context, Run, write_json
 from loadtests.gpu.kinds import KINDS, MOST_USED, SERVED
-from loadtests.gpu.networks import ORIGIN, bytes_tokenizer, word_pieces
+from loadtests.gpu.shapes import build
 from loadtests.gpu.sources import EXPORTING, digest_of
-from loadtests.load.lengths import WORDS
 from models.errors import SettingError
-from models.networks.encoder import Encoder, EncoderConfig
-from models.networks.gpt import GPT, GPTConfig
-from models.networks.heads import ClassificationHead, SequenceClassifier
-from models.networks.llama import Llama, LlamaConfig
-from models.networks.ropes import Rope
-from service.contract.manifest import Layout, Manifest, Precision, Variant
+from service.contract.manifest import Manifest, Precision
 from service.contract.precision import HALF
 from service.runtime.cpus import available_cpus
 
-ShapeConfig: TypeAlias = EncoderConfig | GPTConfig | LlamaConfig
 Wide = Literal["fp32", "fp16", "bf16", ""]
 Wanted: TypeAlias = tuple[str, Wide]
-SEED, POLL_S, MAX_REASON, MAX_BATCH_SIZE = 1, 0.1, 500, 64
-SHAPES: dict[str, ShapeConfig] = {
-    "bert-base": EncoderConfig.base(),
-    "bert-large": EncoderConfig.large(),
-    "gpt2": GPTConfig.small(),
-    "gpt2-xl": GPTConfig.xl(),
-    "smollm2-360m": LlamaConfig.plain(
-        *(49_152, 960, 32, 15, 5, 2_560, 8_192), ropes=(Rope.default(64, 100_000.0),)
-    ),
-    "tiny-encoder": EncoderConfig(512, 32, 2, 4, 64, 128),
-    "tiny-decoder": replace(
-        GPTConfig.tiny(),
-        vocab_size=512,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        intermediate_size=64,
-        max_positions=256,
-    ),
-    "tiny-llama": LlamaConfig.plain(512, 32, 2, 2, 1, 64, 256),
-}
+POLL_S, MAX_REASON = 0.1, 500
 FUSED = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PagedAttention", "LSTM")
-TOO_LARGE = "Llama-3.2-1B: its graph is larger than the 2 GiB of one file."
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +116,6 @@ def as_they_come(context: Context, models: Sequence[Model]) -> Iterator[Model]:
                 time.sleep(POLL_S)
 
 
-def first_of(context: Context, *configs: type) -> Model | None:
-    """The first of the run's shapes with such a configuration, once it is there."""
-    names = [name for name in context.run.shapes if isinstance(SHAPES[name], configs)]
-    return next(as_they_come(context, models_of(context.run, *[(n, "") for n in names[:1]])), None)
-
-
 def prepare(run: Run, numbers: Sequence[int]) -> None:
     """Export all that sections need, side by side, the most valuable first."""
     left = [each for each in needed(run, numbers) if not each.is_over]
@@ -235,50 +192,3 @@ def _export_kind(model: Model, run: Run) -> None:
         model.name, model.repository, precision=model.precision, target=target
     )
     export_any(kind.checkpoint(is_tiny=run.is_tiny), settings, task=kind.task)
-
-
-def timed_graphs(shape: str, device: str) -> list[tuple[Precision, Layout]]:
-    """The graphs of a shape that are timed on a device, `model.onnx` first."""
-    if isinstance(SHAPES[shape], EncoderConfig):
-        each: list[Precision] = ["fp32"] if device == "cpu" else ["fp16", "bf16"]
-        return [(precision, layout) for precision in each for layout in ("", "padded")]
-    return [("fp32", "")] if device == "cpu" else [("fp16", "paged"), ("fp16", "")]
-
-
-def network_of(shape: str) -> Any:
-    """The network of a shape with random weights, the same each time."""
-    config = SHAPES[shape]
-    torch.manual_seed(SEED)
-    if isinstance(config, EncoderConfig):
-        head = ClassificationHead(config.hidden_size, 2)
-        return SequenceClassifier(Encoder(config), head).eval()
-    return (Llama(config) if isinstance(config, LlamaConfig) else GPT(config)).eval()
-
-
-def build(repository: Path, shape: str, device: str) -> None:
-    """Write a version of a shape into the repository, whole or not at all."""
-    config, network, graphs = SHAPES[shape], network_of(shape), []
-    for precision, layout in timed_graphs(shape, device):
-        graph = _traced(network, config, precision, layout)
-        place: Any = "any" if precision == "fp32" else "cuda"
-        graphs.append(Built(graph, Variant(precision, fused_ops(graph), place, layout=layout)))
-    fields = BuiltGraphs(graphs[0], tuple(graphs[1:])).manifest_fields() | {"origin": ORIGIN}
-    if isinstance(config, EncoderConfig):
-        fields |= {"task": "text-classification", "labels": ("no", "yes")}
-        tokenizer, pad = word_pieces(tuple(WORDS)), network.pad_token_id
-    else:
-        fields |= {"task": "text-generation", "eos_token_ids": config.eos_token_ids}
-        tokenizer, pad = bytes_tokenizer(), config.eos_token_ids[0]
-    manifest = Manifest(max_tokens=config.max_positions, pad_token_id=pad, **fields)
-    exported = ExportedModel(graphs[0].graph, tokenizer, manifest, tuple(graphs[1:]))
-    write_model(exported, repository, shape, 1, MAX_BATCH_SIZE)
-
-
-def _traced(network: Any, config: ShapeConfig, precision: Precision, layout: Layout) -> Any:
-    if isinstance(config, EncoderConfig):
-        return trace(network, "Attention", precision=precision, is_padded=layout == "padded")
-    if precision == "fp32":
-        return trace_decoder(network)
-    if layout == "paged":
-        return with_candidates(trace_paged_decoder(network, precision=precision))
-    return with_candidates(trace_decoder(network, precision=precision, has_norms_inside=True))

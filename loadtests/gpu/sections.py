@@ -8,7 +8,7 @@ begun. The names of shapes are here too: the command line knows them without PyT
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SHAPES = ("bert-base", "gpt2", "smollm2-360m", "bert-large", "gpt2-xl")
+SHAPES = ("bert-base", "gpt2", "smollm2-360m", "bert-large", "gpt2-xl", "llama-1b")
 TINY_SHAPES = ("tiny-encoder", "tiny-decoder", "tiny-llama")
 NUM_USUAL = 3  # of the first shapes; the others are large, and are built where they are named
 
@@ -43,8 +43,8 @@ SECTIONS = (
     Section(4, "kinds", "Other kinds, then bf16", f"{HERE}parity:others", 0.14),
     Section(5, "sameness", "Equal outputs", f"{HERE}sameness:run", 0.10),
     Section(6, "speed", "Speed", f"{HERE}speed:run", 0.26, 20.0),
-    Section(7, "server-cost", "What the server adds", f"{HERE}server_cost:run", 0.07, 15.0),
-    Section(8, "layouts", "Blocks beside slots", f"{HERE}layouts:run", 0.07, 15.0),
+    Section(7, "server-cost", "What the server adds", f"{HERE}speed:server_cost", 0.07, 15.0),
+    Section(8, "layouts", "Blocks beside slots", f"{HERE}speed:layouts", 0.07, 15.0),
     Section(9, "loading", "Rounds of loading", f"{HERE}server:loading", 0.04),
     Section(10, "rest", "Other precisions", f"{HERE}parity:rest", 0.02),
 )

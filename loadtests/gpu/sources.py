@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HERE = "loadtests/gpu"
-EXPORTING = ("export", "models", "service/contract", f"{HERE}/networks.py", f"{HERE}/models.py")
+EXPORTING = ("export", "models", "service/contract", f"{HERE}/networks.py", f"{HERE}/shapes.py")
 ALL = ("service", "commands", "export", "models", HERE)
 
 

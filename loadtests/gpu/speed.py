@@ -1,59 +1,117 @@
-"""Section 6: how fast encoders and decoders are, beside PyTorch and transformers.
+"""Sections 6, 7 and 8: how fast shapes are, what the server adds, and blocks beside slots.
 
-First all shapes beside PyTorch as it is, then, where time is left, beside what it compiles. Every
-figure stands beside the machine's own limits. Goals are of our fastest way. The loads are in
-`encoders.py` and `decoders.py`, what work costs at least in `counts.py`. docs/how-to/cuda.md says
-what was verified on CUDA.
+Section 6 measures all shapes beside PyTorch as it is, then, where time is left, beside what it
+compiles. Every figure stands beside the machine's own limits. Goals are of our fastest way.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
-from loadtests.gpu import decoders, encoders
 from loadtests.gpu.context import Context
-from loadtests.gpu.models import SHAPES, TOO_LARGE, Model, as_they_come, models_of
-from loadtests.gpu.timing import MachineLimits, free_memory, measured_limits
-from models.networks.encoder import EncoderConfig
+from loadtests.gpu.decoders import DECODERS
+from loadtests.gpu.encoders import ENCODERS, Peer, ShapeOptions
+from loadtests.gpu.layouts import LAYOUTS
+from loadtests.gpu.measuring import free_memory, measure_within, show_limits
+from loadtests.gpu.models import Model, as_they_come, models_of
+from loadtests.gpu.shapes import is_encoder
+from loadtests.measure.batching import BATCHING, BatchingOptions
+from loadtests.measure.records import Measure, counted
 from service.runtime.session import choose_device
 
+TINY_ROUNDS, MAX_ROUNDS = 3, 100
 LEAST_COMPILE_S = 45.0  # of what is left, for a network that is compiled
 UNCOMPILED_SHARE = 0.6  # of the time, where what is compiled comes behind
+# Texts of a request, requests in flight, and texts.
+LOADS, TINY_LOADS = (
+    ((1, 1, 64), (1, 32, 512), (1, 128, 512), (32, 8, 512)),
+    ((1, 1, 24), (1, 8, 24), (4, 2, 24)),
+)
 
 
 def run(context: Context) -> None:
     """Figures of all shapes that there is time for."""
     choose_device(context.device)  # raises the reason where the device cannot be used
-    precisions = ["fp32", "bf16"] if context.device == "cpu" else ["fp16", "bf16"]
-    limits = measured_limits(context, precisions)
-    context.summarize("Weights are random. Figures are medians with quartiles, in turns.")
+    show_limits(context)
+    free_memory(context.device)
+    context.summarize("Weights are random. Figures are medians with their range, in turns.")
     wanted = models_of(context.run, *[(shape, "") for shape in context.run.shapes])
     has_compiled = context.run.peers == "compiled"
-    share = UNCOMPILED_SHARE if has_compiled else 1.0
-    done: list[Model] = []
+    share, done = UNCOMPILED_SHARE if has_compiled else 1.0, list[Model]()
     for model in as_they_come(context, wanted):
         time_s = context.until(share / (len(wanted) - len(done)))
-        measure(context, model, limits, time_s, is_compiled=False)
+        measure(context, model, time_s, "" if context.run.peers == "none" else "eager")
         done.append(model)
     for index, model in enumerate(done if has_compiled else []):
         if context.is_tiny or context.left_s >= LEAST_COMPILE_S:
-            time_s = context.until(1 / (len(done) - index))
-            measure(context, model, limits, time_s, is_compiled=True)
+            measure(context, model, context.until(1 / (len(done) - index)), "compiled")
         else:
             context.leave_out(f"{model.name} beside what PyTorch compiles: no time was left")
-    if not context.is_tiny:
-        context.leave_out(TOO_LARGE)
+
+
+def layouts(context: Context) -> None:
+    """The first decoder over both layouts of the cache."""
+    if (model := _first(context, is_text=True)) is None:
+        context.leave_out("blocks beside slots: no decoder is there")
+        return
+    if context.device == "cpu":
+        context.leave_out("the paged cache: its operator has no kernel for the CPU")
+    measure(context, model, context.left_s, "", LAYOUTS)
+
+
+def server_cost(context: Context) -> None:
+    """What the server adds to the bare session of the first encoder, under each load.
+
+    The mean latency of one request in flight, less the bare session's time of a text, is what the
+    server adds to a text. Server and clients share this machine's processors.
+    """
+    if (model := _first(context, is_text=False)) is None:
+        context.leave_out("the server beside its session: no encoder is there")
+        return
+    loads = TINY_LOADS if context.is_tiny else LOADS
+    for index, (per_request, in_flight, num_texts) in enumerate(loads):
+        name = f"{counted(per_request, 'text')} a request, {in_flight} in flight"
+        if context.is_over:
+            context.leave_out(f"{name}: no time was left")
+            continue
+        options = BatchingOptions(
+            rounds=_rounds(context),
+            model=model.name,
+            repository=model.repository,
+            device=context.device,
+            concurrency=in_flight,
+            limit=num_texts,
+            per_request=per_request,
+        )
+        measure_within(context, BATCHING, options, context.until(1 / (len(loads) - index)), name)
 
 
 def measure(
-    context: Context, model: Model, limits: MachineLimits, time_s: float, *, is_compiled: bool
+    context: Context, model: Model, time_s: float, peer: Peer, record: Measure | None = None
 ) -> None:
-    """The rows of one shape; where that fails, a claim that says so."""
-    module = encoders if isinstance(SHAPES[model.name], EncoderConfig) else decoders
+    """The figures of one shape; where that fails, a claim that says so."""
+    options = ShapeOptions(
+        rounds=_rounds(context),
+        shape=model.name,
+        repository=model.repository,
+        device=context.device,
+        peer=peer,
+        is_tiny=context.is_tiny,
+    )
+    record = record or (ENCODERS if is_encoder(model.name) else DECODERS)
+    name = " ".join(filter(None, (record.name, model.name, peer)))
     try:
-        module.measure(context, model, limits, time_s, is_compiled=is_compiled)
+        measure_within(context, record, options, time_s, name)
     except Exception as error:  # of any library: other shapes are measured all the same
         said = f"{type(error).__name__}: {str(error)[:500]}"
-        if is_compiled:  # ours were timed before
-            context.leave_out(f"{model.name} beside what is compiled: {said}")
-        else:
-            context.check(f"{model.name} is timed", False, said)
+        context.check(f"{name} is timed", False, said)
     finally:
         free_memory(context.device)
-    context.say(f"{model.name} was measured")
+
+
+def _first(context: Context, *, is_text: bool) -> Model | None:
+    """The first of the run's shapes that continues texts, or does not, once it is there."""
+    names = [name for name in context.run.shapes if is_encoder(name) != is_text]
+    wanted = models_of(context.run, *[(name, "") for name in names[:1]])
+    return next(as_they_come(context, wanted), None)
+
+
+def _rounds(context: Context) -> int:
+    return TINY_ROUNDS if context.is_tiny else MAX_ROUNDS

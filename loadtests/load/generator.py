@@ -7,14 +7,14 @@ for finding out what a server can do at most. One event loop; every duration is 
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from loadtests.load.arrivals import Rate, bursts, constant, poisson, steady
 from loadtests.load.scenario import Load, Scenario
 from loadtests.load.tally import Sample, Tally
-from loadtests.load.workloads import FAILED, KINDS, PickStubs, Reply, Workload, workloads_of
+from loadtests.load.workloads import FAILED, PickStubs, Reply, Workload, workloads_of
 
 Ask: TypeAlias = Callable[[], Awaitable[Reply]]
 GRACE_S = 5.0  # beyond its deadline; then a request is given up
@@ -55,11 +55,10 @@ async def run_load(
     share: Share,
     pick: PickStubs,
     start_s: float | None = None,
-    kinds: Mapping[str, type[Workload]] = KINDS,
 ) -> Tally:
     """Send a worker's share; `start_s` on the event loop's clock is the same for all workers."""
     load = share.part(scenario.load)
-    workloads = await workloads_of(scenario, pick(), load.seed, kinds)
+    workloads = await workloads_of(scenario, pick(), load.seed)
     generator = Generator(load, Tally(load, scenario.slo), workloads, pick, start_s)
     if load.arrivals == "closed":
         await generator.closed_loop()

@@ -1,4 +1,4 @@
-"""Small graphs, written for a measurement: they take no time worth counting."""
+"""A small graph, written for a measurement: it takes no time worth counting."""
 
 from pathlib import Path
 
@@ -18,21 +18,6 @@ def write_sums(repository: Path, name: str) -> None:
         [helper.make_tensor_value_info("y", TensorProto.INT64, ["rows", 1])],
         [axes],
     )
-    _write(graph, repository)
-
-
-def write_identity(repository: Path, name: str) -> None:
-    """A model that gives back rows of numbers, FP32 [-1, -1]."""
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        name,
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "columns"])],
-    )
-    _write(graph, repository)
-
-
-def _write(graph: onnx.GraphProto, repository: Path) -> None:
     folder = repository / graph.name / "1"
     folder.mkdir(parents=True)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)

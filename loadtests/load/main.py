@@ -2,8 +2,7 @@
 
     python -m loadtests.load ragged
     python -m loadtests.load overload --address serving.example:8001
-    python -m loadtests.load short --curve --search
-    python -m loadtests.load mixed_models --protocol http
+    python -m loadtests.load short --curve
 
 Without an address, servers of our own are started on loopback, over the models that the scenario
 asks. The command fails where the run is not valid, or does not show what the scenario expects.
@@ -29,14 +28,7 @@ from rich.progress import Progress
 
 from loadtests.load.report import Report, Run
 from loadtests.load.rolling import Replicas
-from loadtests.load.saturation import saturation
-from loadtests.load.scenario import (
-    PROTOCOLS,
-    Scenario,
-    ScenarioError,
-    check_together,
-    read_scenario,
-)
+from loadtests.load.scenario import Scenario, ScenarioError, check_together, read_scenario
 from loadtests.load.tally import Tally
 from loadtests.load.workers import START_DELAY_S, WorkerError, Workers
 
@@ -56,16 +48,10 @@ def main(
     repository: Annotated[Path, typer.Option(help="Models for a server of our own.")] = Path(
         "model_repository"
     ),
-    protocol: Annotated[
-        str | None, typer.Option(help="grpc or http, in place of the scenario's.")
-    ] = None,
     seconds: Annotated[float | None, typer.Option(min=0.1, help="Measured time.")] = None,
     rate: Annotated[float | None, typer.Option(min=0.01, help="Requests per second.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes that send.")] = None,
     curve: Annotated[bool, typer.Option("--curve", help="Try eight rates as well.")] = False,
-    search: Annotated[
-        bool, typer.Option("--search", help="Look for the highest rate that meets the SLO.")
-    ] = False,
     brief: Annotated[
         bool, typer.Option("--brief", help="About a second each, and nothing is expected.")
     ] = False,
@@ -73,7 +59,7 @@ def main(
 ) -> None:
     """Run a scenario, print its table, write its report."""
     try:
-        plan = _with_options(read_scenario(scenario), protocol, seconds, rate, processes, brief)
+        plan = _with_options(read_scenario(scenario), seconds, rate, processes, brief)
     except ScenarioError as error:
         errors.print(str(error), style="red")
         raise typer.Exit(2) from error
@@ -82,7 +68,7 @@ def main(
         raise typer.Exit(2)
     try:
         with LoadTest(plan, address or [], repository) as test:
-            report = test.run(with_curve=curve, with_search=search)
+            report = test.run(with_curve=curve)
     except (WorkerError, RuntimeError) as error:
         errors.print(str(error), style="red")
         raise typer.Exit(2) from error
@@ -105,7 +91,6 @@ def write(report: Report, folder: Path) -> None:
 
 def _with_options(
     scenario: Scenario,
-    protocol: str | None,
     seconds: float | None,
     rate: float | None,
     processes: int | None,
@@ -123,10 +108,6 @@ def _with_options(
         load = replace(load, rate=rate, of_capacity=0.0)
     if processes is not None:
         load = replace(load, processes=processes)
-    if protocol is not None:
-        if protocol not in PROTOCOLS:
-            raise ScenarioError(f"--protocol is '{protocol}': it must be grpc or http")
-        load = replace(load, protocol=protocol)
     scenario = replace(scenario, load=load)
     check_together(scenario)
     return scenario
@@ -148,9 +129,7 @@ class LoadTest:
             if not self._given:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 _gather_models(self._scenario, self._repository, folder)
-                self._replicas = stack.enter_context(
-                    Replicas(folder, self._scenario.server, self._scenario.load.protocol)
-                )
+                self._replicas = stack.enter_context(Replicas(folder, self._scenario.server))
             self._progress = stack.enter_context(Progress(console=errors, refresh_per_second=2))
             self._stack = stack.pop_all()
         return self
@@ -162,13 +141,13 @@ class LoadTest:
     def _addresses(self) -> Sequence[str]:
         return self._replicas.addresses if self._replicas else self._given
 
-    def run(self, *, with_curve: bool = False, with_search: bool = False) -> Report:
-        """Capacity where it is needed, the load itself, then the curve and the search."""
+    def run(self, *, with_curve: bool = False) -> Report:
+        """Capacity where it is needed, the load itself, then the curve."""
         report = Report(self._scenario, ", ".join(self._addresses))
         load = self._scenario.load
         rate = load.rate
         capacity = 0.0
-        if load.of_capacity or with_curve or with_search:
+        if load.of_capacity or with_curve:
             capacity = self._measure_capacity(report)
         if load.of_capacity:
             rate = load.of_capacity * capacity
@@ -177,13 +156,6 @@ class LoadTest:
             self._measure_capacity(report)
         for share in CURVE if with_curve else ():
             self._measure(report, "curve", share * capacity)
-        if with_search:
-
-            def meets(rate: float) -> bool:
-                tally = self._measure(report, "search", rate)
-                return tally.good_share >= tally.slo.share and not tally.faults
-
-            report.saturation = saturation(meets, capacity / 2)
         return report
 
     def _measure_capacity(self, report: Report) -> float:
@@ -204,7 +176,7 @@ class LoadTest:
         report.capacities.append(run.answers_per_s)
         return run.answers_per_s
 
-    def _measure(self, report: Report, name: str, rate: float) -> Tally:
+    def _measure(self, report: Report, name: str, rate: float) -> None:
         load = replace(self._scenario.load, rate=rate)
         if name != "main":  # of other rates, arrivals as they would be without bursts
             load = replace(load, arrivals="poisson", burst_factor=1.0)
@@ -215,7 +187,6 @@ class LoadTest:
             tally = self.send(scenario, name)
         is_open = load.arrivals != "closed"
         report.runs.append(Run(name, rate if is_open else 0.0, tally))
-        return tally
 
     def _send_while_rolling(self, scenario: Scenario, report: Report) -> Tally:
         assert self._replicas is not None

@@ -22,7 +22,7 @@ DPI = 80
 
 def draw_report(report: Report, path: Path) -> None:
     """One panel for each: over time, the distribution, and the curve where rates were tried."""
-    has_curve = any(run.name in ("curve", "search") for run in report.runs)
+    has_curve = any(run.name == "curve" for run in report.runs)
     num_panels = 3 if has_curve else 2
     width, height = SIZE_INCHES
     figure, panels = plt.subplots(1, num_panels, figsize=(width * num_panels, height), dpi=DPI)
@@ -72,19 +72,17 @@ def _spectrum(report: Report, panel: Any) -> None:
 
 
 def _over_rate(report: Report, panel: Any) -> None:
-    """Rates of the curve as a line; those of the search as crosses."""
-    for kind, marker, line in (("curve", ".", "-"), ("search", "x", "")):
-        runs = sorted((run for run in report.runs if run.name == kind), key=lambda run: run.rate)
-        for percent, colour in PERCENTS.items():
-            values = [judged(run.tally.total, run.tally.slo)[1] for run in runs]
-            panel.plot(
-                [run.answers_per_s for run in runs],
-                [histogram.percentile_s(percent) * 1e3 for histogram in values],
-                color=colour,
-                marker=marker,
-                linestyle=line,
-                label=f"p{percent}" if kind == "curve" else None,
-            )
+    """Rates of the curve as a line for each percentile."""
+    runs = sorted((run for run in report.runs if run.name == "curve"), key=lambda run: run.rate)
+    histograms = [judged(run.tally.total, run.tally.slo)[1] for run in runs]
+    for percent, colour in PERCENTS.items():
+        panel.plot(
+            [run.answers_per_s for run in runs],
+            [histogram.percentile_s(percent) * 1e3 for histogram in histograms],
+            color=colour,
+            marker=".",
+            label=f"p{percent}",
+        )
     main = report.main.tally
     name, _, bound_ms = judged(main.total, main.slo)
     _finish(panel, "answers per second", name, bound_ms)

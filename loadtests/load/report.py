@@ -10,7 +10,6 @@ from rich.table import Table
 
 from loadtests.load.histogram import Histogram
 from loadtests.load.rolling import Restart
-from loadtests.load.saturation import Saturation
 from loadtests.load.scenario import Scenario
 from loadtests.load.tally import Answers, Tally
 from loadtests.load.workloads import OK
@@ -24,7 +23,7 @@ TOKEN_HEADINGS = ("first token p99, ms", "between tokens p99, ms")
 class Run:
     """One load and what came of it. `rate` is the due rate, 0 of a closed loop."""
 
-    name: str  # capacity, main, curve or search
+    name: str  # capacity, main or curve
     rate: float
     tally: Tally
 
@@ -77,7 +76,6 @@ class Report:
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     capacities: list[float] = field(default_factory=list)  # before the load, and after
     runs: list[Run] = field(default_factory=list)
-    saturation: Saturation | None = None
     restarts: list[Restart] = field(default_factory=list)
     is_checked: bool = True  # or too brief to say more than whether it runs
 
@@ -132,7 +130,6 @@ class Report:
             "started": self.started,
             "processors": available_cpus(),
             "capacities_per_s": self.capacities,
-            "saturation": asdict(self.saturation) if self.saturation else None,
             "restarts": [asdict(restart) for restart in self.restarts],
             "failures": self.failures,
             "runs": [run.to_dict() for run in self.runs],
@@ -143,12 +140,6 @@ class Report:
         if self.capacities:
             found = ", then ".join(f"{capacity:.1f}" for capacity in self.capacities)
             console.print(f"capacity, closed loop: {found} answers/s")
-        if self.saturation is not None:
-            rates = self.saturation
-            console.print(
-                f"the SLO is met at {rates.meeting:.1f}/s, and not at {rates.failing:.1f}/s "
-                f"({rates.num_runs} runs)"
-            )
         if self.restarts:
             console.print(f"{len(self.restarts)} replicas were restarted meanwhile")
         for failure in self.failures:

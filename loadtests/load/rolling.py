@@ -34,9 +34,8 @@ class Restart:
 class Replicas:
     """Servers; they are gone after the block."""
 
-    def __init__(self, repository: Path, plan: ServerPlan, protocol: str = "grpc") -> None:
+    def __init__(self, repository: Path, plan: ServerPlan) -> None:
         self._repository = repository
-        self._protocol = protocol
         self._plan = plan
         self._servers: list[Server] = []
 
@@ -57,8 +56,7 @@ class Replicas:
 
     @property
     def addresses(self) -> Sequence[str]:
-        over_http = self._protocol == "http"
-        return [server.http_address if over_http else server.address for server in self._servers]
+        return [server.address for server in self._servers]
 
     def roll(self, start_s: float, is_over: threading.Event) -> list[Restart]:
         """Restart each in turn, as often as planned, or until the load is over."""
@@ -80,5 +78,4 @@ class Replicas:
 
     def _start(self, port: int) -> Server:
         command = COMMANDS[self._plan.command]
-        http = ("--http-port=0",) if self._protocol == "http" else ()
-        return start_server(self._repository, (*self._plan.flags, *http), port, command)
+        return start_server(self._repository, self._plan.flags, port, command)

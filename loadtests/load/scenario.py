@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, TypeVar
 from loadtests.load.lengths import Lengths, known_lengths
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
-PROTOCOLS = ("grpc", "http")
 MAX_TRAFFIC = 16  # kinds of requests in one load
 Read: TypeAlias = Callable[[object], Any]
 T = TypeVar("T")
@@ -84,7 +83,6 @@ def _texts(value: object) -> tuple[str, ...]:
 class Load:
     """When requests come. Seconds are measured; those of warming up come before."""
 
-    protocol: str = _choice(*PROTOCOLS, default="grpc")
     arrivals: str = _choice("poisson", "constant", "closed", default="poisson")
     rate: float = _number(100.0, 0.01, 1e6)  # requests per second
     of_capacity: float = _number(0.0, 0.0, 10.0)  # above 0: the rate, over the capacity measured
@@ -129,7 +127,6 @@ class Traffic:
     max_tokens: tuple[int, int] = _range(1, 100_000, (16, 32))  # that a generation asks for
     rows: int = _whole(1, 1, 10_000)  # of a tensor, or texts of a request
     size: int = _whole(1, 1, 100_000)  # of a tensor's dimensions that are open, but the first
-    tensors: str = _choice("binary", "json", default="binary")  # over HTTP
     deadline_s: float = _number(10.0, 0.001, 3_600.0)
     leave_share: float = _number(0.0, 0.0, 1.0)  # of clients that cancel
     leave_after_ms: float = _number(0.0, 0.0, 1e6)
@@ -234,11 +231,6 @@ def check_together(scenario: Scenario) -> None:
             raise ScenarioError(
                 f"traffic[{place}].lengths is {traffic.lengths!r}: it must be one of {names}"
             )
-    if scenario.load.protocol == "http" and scenario.server.rolling_restarts:
-        raise ScenarioError(
-            "load.protocol is 'http': it must be grpc with server.rolling_restarts, since clients "
-            "find other replicas by gRPC's health checks"
-        )
     titles = [traffic.title for traffic in scenario.traffic]
     if len(set(titles)) < len(titles):
         raise ScenarioError(f"traffic has two of one name in {titles}: give each a name of its own")

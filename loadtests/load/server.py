@@ -9,7 +9,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-SERVE = (str(Path(sys.executable).with_name("attendant")), "serve")
+_ATTENDANT = Path(sys.executable).with_name("attendant")
+_MODULE = (sys.executable, "-m", "commands")  # of a checkout that is not installed
+SERVE = (*((str(_ATTENDANT),) if _ATTENDANT.exists() else _MODULE), "serve")
 SLEEPING = (sys.executable, "-m", "loadtests.load.sleeping")
 STOP_LIMIT_S = 60.0
 

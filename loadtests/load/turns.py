@@ -5,14 +5,17 @@ where seconds do not. The order is reversed every other round: A B, B A, A B.
 """
 
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
 
 Turn = TypeVar("Turn")
+LEAST_ROUNDS = 3  # whatever the time is
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,20 @@ def take_turns(
     warm_up: int = 1,
     *,
     shows_progress: bool = True,
+    ends_s: float = inf,
 ) -> dict[str, list[Turn]]:
-    """The results of each way in its counted turns; shows a progress bar meanwhile."""
+    """The results of each way in its counted turns; shows a progress bar meanwhile.
+
+    No round begins after `ends_s` of `time.monotonic`, once there are `LEAST_ROUNDS`.
+    """
     results: dict[str, list[Turn]] = {name: [] for name in ways}
     with Progress(console=Console(stderr=True), disable=not shows_progress) as progress:
         task = progress.add_task("rounds", total=(warm_up + rounds) * len(ways))
-        for name, counts in turns(ways, rounds, warm_up):
+        for index, (name, counts) in enumerate(turns(ways, rounds, warm_up)):
+            num_rounds, place = divmod(index, len(ways))
+            has_enough = num_rounds >= warm_up + LEAST_ROUNDS
+            if not place and has_enough and time.monotonic() > ends_s:
+                break
             result = ways[name]()
             if counts:
                 results[name].append(result)

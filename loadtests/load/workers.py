@@ -51,13 +51,6 @@ def work(pipe: Connection) -> None:
 
 
 async def _carry_out(order: Order) -> Tally:
-    if order.scenario.load.protocol == "http":
-        from loadtests.load.http_workloads import HTTP_KINDS, HttpClient  # aiohttp, for this alone
-
-        async with HttpClient(order.addresses) as client:
-            return await run_load(
-                order.scenario, order.share, lambda: client, order.start_s, HTTP_KINDS
-            )
     async with open_channel(order.addresses) as channel:
         stubs = Stubs(channel)
         return await run_load(order.scenario, order.share, lambda: stubs, order.start_s)

@@ -1,4 +1,4 @@
-"""The requests of load tests: one `Workload` per kind of traffic, made beforehand; here by gRPC.
+"""The requests of load tests: one `Workload` per kind of traffic, made beforehand.
 
 Retries are off in every channel: a request is sent once, and what comes of it is what is counted.
 """
@@ -6,7 +6,7 @@ Retries are off in every channel: a request is sent once, and what comes of it i
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -41,7 +41,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, Any], ...] = (
 class Reply:
     """The outcome of a request. Times are `time.monotonic()`, or the event loop's."""
 
-    status: str  # OK, LEFT, WRONG, FAILED, the name of a gRPC status, or HTTP's with its number
+    status: str  # OK, LEFT, WRONG, FAILED, or the name of a gRPC status
     chunks: Sequence[tuple[float, int]] = ()  # when tokens came, and how many
 
 
@@ -54,8 +54,7 @@ class Stubs:
         self.inference: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
-Connected: TypeAlias = Any  # what a kind of workload sends with: `Stubs`, or an HTTP client
-PickStubs: TypeAlias = Callable[[], Connected]
+PickStubs: TypeAlias = Callable[[], Stubs]
 
 
 def open_channel(addresses: Sequence[str]) -> grpc.aio.Channel:
@@ -75,11 +74,11 @@ class Workload(ABC):
         self._requests: list[Any] = []
         self._num_sent = 0
 
-    async def prepare(self, stubs: Connected) -> None:  # noqa: ARG002
+    async def prepare(self, stubs: Stubs) -> None:  # noqa: ARG002
         """Make the requests; tensors ask the model for its inputs."""
         self._requests = [self._request(number) for number in range(NUM_REQUESTS)]
 
-    async def ask(self, stubs: Connected) -> Reply:
+    async def ask(self, stubs: Stubs) -> Reply:
         """Send the next request and wait for its end."""
         request = self._requests[self._num_sent % NUM_REQUESTS]
         self._num_sent += 1
@@ -110,7 +109,7 @@ class Workload(ABC):
     def _request(self, number: int) -> Any: ...
 
     @abstractmethod
-    def _call(self, stubs: Connected, request: Any) -> Any: ...
+    def _call(self, stubs: Stubs, request: Any) -> Any: ...
 
     @abstractmethod
     async def _reply(self, call: Any, request: Any) -> Reply: ...
@@ -211,12 +210,11 @@ KINDS: dict[str, type[Workload]] = {
 
 async def workloads_of(
     scenario: Scenario,
-    stubs: Connected,
+    stubs: Stubs,
     seed: int,
-    kinds: Mapping[str, type[Workload]] = KINDS,
 ) -> list[Workload]:
     """One per kind of traffic, ready to ask."""
-    workloads = [kinds[traffic.kind](traffic, seed) for traffic in scenario.traffic]
+    workloads = [KINDS[traffic.kind](traffic, seed) for traffic in scenario.traffic]
     for workload in workloads:
         await workload.prepare(stubs)
     return workloads

@@ -49,9 +49,9 @@ class BulkOptions(TextOptions):
     """The job, and the calls."""
 
     texts: Path | None = option(None, "One text per line; by default some of real lengths.")
-    limit: int = option(20_480, "Lines of a job.", min=2_048)
+    limit: int = option(20_480, "Lines of a job.", min=64)
     calls_per_s: float = option(2.0, "Calls of one text.", min=0.1)
-    seconds: float = option(30.0, "Of each turn with calls.", min=5)
+    seconds: float = option(30.0, "Of each turn with calls.", min=0.1)
     in_flight: int = option(4, "Requests of the job in flight.", min=1)
     rounds: int = option(3, "Rounds that count.", min=1)
 
@@ -216,7 +216,7 @@ def _quantiles(latencies_s: Sequence[float]) -> Turn:
 BULK = Measure(
     "bulk",
     "A bulk job beside the session alone, and calls beside a job",
-    "Bulk work",
+    "Load and bulk work",
     BulkOptions,
     ways,
     by_columns(

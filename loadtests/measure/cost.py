@@ -1,21 +1,17 @@
-"""What a request costs a server: by protocol, and by stage of its way.
+"""What a request costs a server, by protocol.
 
     python -m loadtests.measure cost                                   # MiniLM, a text a request
-    python -m loadtests.measure cost --texts 1 --texts 8 --stages
+    python -m loadtests.measure cost --texts 1 --texts 8
     python -m loadtests.measure cost --what sums --concurrency 1 --concurrency 32
     python -m loadtests.measure cost --what generate --model gpt
 
 `sums` is a model that adds a row to itself, so that a request is nothing but the server's own work;
-a generation is 32 tokens in as many events. With `--stages` a second server takes turns, which has
-a clock in each stage (`staged_server.py`); its figures are without what the clocks cost. The bare
-session computes the same texts, at the best of several batch sizes: its processor time over that of
-server and client is the part of the bare rate that the machine's cores can reach.
+a generation is 32 tokens in as many events. The bare session computes the same texts, at the best
+of several batch sizes: its processor time over that of server and client is the part of the bare
+rate that the machine's cores can reach.
 """
 
-import json
 import random
-import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,33 +19,26 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from loadtests.load.graphs import write_sums
 from loadtests.load.lengths import mixed
-from loadtests.load.server import SERVE, start_server
-from loadtests.load.turns import spread
+from loadtests.load.server import serving
 from loadtests.measure.batching import BARE, SEED, TextOptions, bare_way, rows_of
-from loadtests.measure.calls import PROTOCOLS, SUMS, Protocol, turn_of
+from loadtests.measure.calls import PROTOCOLS, SUMS, turn_of
 from loadtests.measure.records import (
     CASE,
     FIRST,
     Column,
-    Figure,
     Measure,
-    Rounds,
     Turn,
     Way,
     by_columns,
     counted,
     option,
 )
-from loadtests.measure.staged_server import STAGES
 
-STAGED = (sys.executable, "-m", "loadtests.measure.staged_server")
-BY_STAGE = ", by stage"
 MODEL_OF = {SUMS: SUMS, "embed": "minilm", "generate": "gpt"}
 
 
@@ -62,7 +51,6 @@ class CostOptions(TextOptions):
     texts: list[int] = option([1], "Texts of a request to embed.", min=1)
     concurrency: list[int] = option([32], "Requests in flight.", min=1)
     limit: int = option(640, "Texts of one turn.", min=32)
-    stages: bool = option(False, "Embedding by stage as well.", flag="--stages")
 
 
 def ways(options: CostOptions, stack: ExitStack) -> dict[str, Way]:
@@ -78,12 +66,7 @@ def ways(options: CostOptions, stack: ExitStack) -> dict[str, Way]:
         write_sums(repository, SUMS)
     flags = ["--http-port", "0", "--precision", options.precision, "--max-queue-s", "0"]
     flags += ["--model-control-mode", "explicit", "--load-models", model, *options.flag]
-    server = start_server(repository, flags, command=SERVE)
-    stack.callback(server.stop)
-    staged, path = None, f"{folder}/stages"
-    if options.stages and is_embedding:
-        staged = start_server(repository, flags, command=(*STAGED, path, "serve"))
-        stack.callback(staged.stop)
+    server = stack.enter_context(serving(repository, flags))
     generator = random.Random(SEED)
     lines = [lengths.text(generator) for lengths in mixed(options.limit, generator)]
     bare = _bare(CostOptions(model=model, repository=repository), lines) if is_embedding else None
@@ -93,19 +76,11 @@ def ways(options: CostOptions, stack: ExitStack) -> dict[str, Way]:
         for level in options.concurrency:
             case = f"{counted(count, 'text')}, {level} in flight{CASE}"
             for name, protocol in PROTOCOLS[options.what].items():
-                send, requests = _prepared(protocol, model, groups)
-                found[f"{case}{name}"] = partial(turn_of, server, send, requests, level)
-                if staged is not None:
-                    found[f"{case}{name}{BY_STAGE}"] = partial(
-                        _staged_turn, path, staged, send, requests, level
-                    )
+                requests = [protocol.request(model, group) for group in groups]
+                found[f"{case}{name}"] = partial(turn_of, server, protocol.send, requests, level)
             if bare is not None:
                 found[f"{case}{BARE}"] = partial(_bare_turn, bare, len(groups))
     return found
-
-
-def _prepared(protocol: Protocol, model: str, groups: Sequence[Sequence[str]]) -> Any:
-    return protocol.send, [protocol.request(model, group) for group in groups]
 
 
 def _bare(options: CostOptions, lines: Sequence[str]) -> Callable[[], float]:
@@ -120,62 +95,27 @@ def _bare_turn(run: Callable[[], float], num_requests: int) -> Turn:
     return {"seconds": seconds, "requests": num_requests, "server_us": server_us, "client_us": 0.0}
 
 
-def _staged_turn(path: str, *asked: Any) -> Turn:
-    """A turn of the server with clocks: microseconds per request by stage."""
-    before = _snapshot(path)
-    turn = turn_of(*asked)
-    after = _snapshot(path)
-    return {
-        stage: (after.get(stage, 0.0) - before.get(stage, 0.0)) / turn["requests"] / 1e3
-        for stage in STAGES
-    }
-
-
-def _snapshot(path: str) -> dict[str, float]:
-    """Nanoseconds by stage so far."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(path)
-        spent_ns: dict[str, float] = json.load(connection.makefile())
-    return spent_ns
-
-
 def both_us(turn: Turn) -> float:
     return turn["server_us"] + turn["client_us"]
 
 
-BY_PROTOCOL = by_columns(
-    Column("server", "server_us", "us"),
-    Column("client", "client_us", "us"),
-    Column("requests/s", "requests/seconds"),
-    Column("tokens/s", "tokens/seconds"),
-    Column("p50", "latency_p50_s", "ms"),
-    Column("p99", "latency_p99_s", "ms"),
-    Column("between tokens, p50", "gap_p50_s", "ms"),
-    Column("between tokens, p99", "gap_p99_s", "ms"),
-    Column("rate over the first protocol's", "requests/seconds", over=FIRST),
-    Column("rate over the bare session's", "requests/seconds", over=BARE),
-    Column("bare time over server and client", lambda turn: 1 / both_us(turn), over=BARE),
-)
-
-
-def figures(rounds: Rounds) -> list[Figure]:
-    """Costs of a request by protocol, and, where there are clocks, by stage."""
-    plain = {way: turns for way, turns in rounds.items() if not way.endswith(BY_STAGE)}
-    staged = {
-        way.removesuffix(BY_STAGE): turns for way, turns in rounds.items() if way not in plain
-    }
-    return BY_PROTOCOL(plain) + [
-        Figure.of(stage, way, spread([turn[stage] for turn in turns]), "us", table="By stage")
-        for stage in STAGES
-        for way, turns in staged.items()
-    ]
-
-
 COST = Measure(
     "cost",
-    "What a request costs a server, by protocol and by stage of its way",
-    "A request by stage",
+    "What a request costs a server, by protocol",
+    "What a request costs",
     CostOptions,
     ways,
-    figures,
+    by_columns(
+        Column("server", "server_us", "us"),
+        Column("client", "client_us", "us"),
+        Column("requests/s", "requests/seconds"),
+        Column("tokens/s", "tokens/seconds"),
+        Column("p50", "latency_p50_s", "ms"),
+        Column("p99", "latency_p99_s", "ms"),
+        Column("between tokens, p50", "gap_p50_s", "ms"),
+        Column("between tokens, p99", "gap_p99_s", "ms"),
+        Column("rate over the first protocol's", "requests/seconds", over=FIRST),
+        Column("rate over the bare session's", "requests/seconds", over=BARE),
+        Column("bare time over server and client", lambda turn: 1 / both_us(turn), over=BARE),
+    ),
 )

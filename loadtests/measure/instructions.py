@@ -107,7 +107,7 @@ def _count(
 INSTRUCTIONS = Measure(
     "instructions",
     "Instructions of a request outside the session, by protocol, which other work hardly changes",
-    "A request by stage",
+    "What a request costs",
     InstructionOptions,
     ways,
     by_columns(Column("a request", "thousands", "thousands of instructions")),

@@ -242,7 +242,7 @@ def multiplying(threads: int, *, is_integer: bool) -> Way:
 LIMITS = Measure(
     "limits",
     "The share of what the machine's memory and multipliers allow that a decoding step reaches",
-    "Decoders of Llama's kind",
+    "Decoders beside other engines",
     LimitOptions,
     ways,
     figures,

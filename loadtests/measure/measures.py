@@ -5,14 +5,12 @@ from loadtests.measure.adapters import ADAPTERS
 from loadtests.measure.batching import BATCHING
 from loadtests.measure.bulk import BULK
 from loadtests.measure.cost import COST
-from loadtests.measure.generation import ARRIVALS, LATENCY, OVERHEAD
+from loadtests.measure.generation import OVERHEAD
 from loadtests.measure.grammars import GRAMMARS
 from loadtests.measure.instructions import INSTRUCTIONS
 from loadtests.measure.limits import LIMITS
-from loadtests.measure.neighbours import NEIGHBOURS
 from loadtests.measure.observability import OBSERVABILITY
-from loadtests.measure.prefixes import HIT_RATE, PREFIXES
-from loadtests.measure.replay import REPLAY
+from loadtests.measure.prefixes import PREFIXES
 from loadtests.measure.startup import STARTUP
 from loadtests.measure.steps import STEPS
 
@@ -24,15 +22,10 @@ MEASURES = (
     STEPS,
     LIMITS,
     OVERHEAD,
-    ARRIVALS,
-    LATENCY,
     PREFIXES,
-    HIT_RATE,
     GRAMMARS,
     ADAPTERS,
     ACCURACY,
     STARTUP,
     OBSERVABILITY,
-    NEIGHBOURS,
-    REPLAY,
 )

@@ -105,7 +105,7 @@ def figures(rounds: Rounds) -> list[Figure]:
 OBSERVABILITY = Measure(
     "observability",
     "The processor time of a request with metrics and without",
-    "What metrics, traces and logs cost",
+    "What a request costs",
     ObservabilityOptions,
     ways,
     figures,

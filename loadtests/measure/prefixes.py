@@ -1,10 +1,9 @@
-"""Prefixes that outlast their slots: the time to the first token, and what is found.
+"""Prefixes that outlast their slots: the time to the first token.
 
     python -m loadtests.measure prefixes --layers 12 --width 768
-    python -m loadtests.measure hit-rate
 
-Both generate with a decoder of GPT's shape and random weights, which is made and exported first, in
-the engine of the server, without a front.
+A decoder of GPT's shape and random weights is made and exported first; it generates in the engine
+of the server, without a front.
 """
 
 import tempfile
@@ -46,17 +45,13 @@ class PrefixOptions(Options):
     width: int = option(512, "Its hidden size.", min=HEAD_SIZE)
     rounds: int = option(7, "Rounds that count.", min=1)
 
-    def decoder(self, stack: ExitStack) -> Path:
-        """A repository with the decoder; gone with the stack."""
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        make_decoder(folder, self.layers, self.width, self.shared + 2 * OWN_TOKENS)
-        return folder
-
 
 def prefix_ways(options: PrefixOptions, stack: ExitStack) -> dict[str, Way]:
     """The first token behind a system prompt; a turn checks by counts that it took its way."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    make_decoder(folder, options.layers, options.width, options.shared + 2 * OWN_TOKENS)
     loop = Loop(stack)
-    model = loop.enter(serving(options.decoder(stack), NAME))
+    model = loop.enter(serving(folder, NAME))
     tokens = partial(random_tokens, np.random.default_rng(1), vocab_size_of(model))
     system = tokens(options.shared)
     loop.run(ask(model, system + tokens(OWN_TOKENS)))
@@ -91,7 +86,7 @@ def way_of(sample: Sample, shared: int) -> str:
 PREFIXES = Measure(
     "prefixes",
     "Time to the first token behind a system prompt: computed, stored, or still in its slot",
-    "Prefixes",
+    "Generation",
     PrefixOptions,
     prefix_ways,
     by_columns(
@@ -99,68 +94,6 @@ PREFIXES = Measure(
         Column("time over computing it", "seconds", over=COMPUTED),
     ),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HitRateOptions(PrefixOptions):
-    """The mix of requests."""
-
-    prompts: int = option(50, "System prompts.", min=2)
-    requests: int = option(300, "Requests of the mix.", min=1)
-    exponent: float = option(1.0, "Of Zipf's law.", min=0)
-    layers: int = option(1, "Layers of the decoder.", min=1)
-    width: int = option(HEAD_SIZE, "Its hidden size.", min=HEAD_SIZE)
-    rounds: int = option(1, "Rounds that count.", min=1)
-    warm_up: int = option(0, "Rounds before them.", min=0)
-
-
-def hit_rate_ways(options: HitRateOptions, stack: ExitStack) -> dict[str, Way]:
-    """Stores of several sizes under one mix.
-
-    One request at a time, so that slots are as few as they get: `MIN_REACH`.
-    """
-    loop, folder = Loop(stack), options.decoder(stack)
-    prompt_bytes = -(-options.shared // PIECE_TOKENS) * (
-        2 * options.layers * options.width * 4 * PIECE_TOKENS
-    )
-    mix = zipf_mix(options.prompts, options.requests, options.exponent)
-
-    async def mixed(num_stored: int) -> Turn:
-        num_bytes = num_stored * prompt_bytes
-        async with serving(folder, NAME, prefix_cache_bytes=num_bytes) as model:
-            tokens = partial(random_tokens, np.random.default_rng(3), vocab_size_of(model))
-            systems = [tokens(options.shared) for _ in range(max(mix) + 1)]
-            samples = [await ask(model, systems[each] + tokens(OWN_TOKENS)) for each in mix]
-        reused = sum(each.num_reused_tokens for each in samples)
-        stored = sum(each.num_stored_tokens for each in samples)
-        found = reused / sum(each.num_prompt_tokens for each in samples)
-        return {"found": found, "stored": stored / max(1, reused)}
-
-    counts = (0, options.prompts // 10, options.prompts // 4, options.prompts // 2, options.prompts)
-    return {
-        f"{count} of {options.prompts}": partial(lambda count: loop.run(mixed(count)), count)
-        for count in counts
-    }
-
-
-HIT_RATE = Measure(
-    "hit-rate",
-    "Share of prompt tokens found under a Zipf mix, by how many system prompts the store holds",
-    "Prefixes",
-    HitRateOptions,
-    hit_rate_ways,
-    by_columns(
-        Column("prompt tokens found", "found", "%"),
-        Column("of them stored", "stored", "%"),
-    ),
-)
-
-
-def zipf_mix(num_prompts: int, num_requests: int, exponent: float) -> list[int]:
-    """The prompt of each request: the n-th most frequent has a share of 1 / n ** exponent."""
-    weights = 1.0 / np.arange(1, num_prompts + 1) ** exponent
-    drawn = np.random.default_rng(2).choice(num_prompts, num_requests, p=weights / weights.sum())
-    return list(drawn.tolist())
 
 
 def random_tokens(generator: np.random.Generator, vocab_size: int, count: int) -> list[int]:

@@ -69,6 +69,10 @@ class Figure:
         return self.lowest != self.highest
 
     @property
+    def has_goal(self) -> bool:
+        return self.goal is not None
+
+    @property
     def is_met(self) -> bool:
         """Whether the median reaches the goal."""
         assert self.goal is not None, "a figure with a goal"

@@ -131,7 +131,7 @@ def name_of(path: Path) -> str:
 STEPS = Measure(
     "steps",
     "A decoding step and a prompt of several graphs, in the server's decoder",
-    "A decoder's graph",
+    "Generation",
     StepOptions,
     ways,
     by_columns(

@@ -30,7 +30,8 @@ class Codec(NamedTuple):
     """Both ways between a method's messages and its records."""
 
     read: Convert  # a request's message to its record; raises what the record raises
-    write: Convert  # an answer's record to its message
+    write: Convert  # an answer's record to its message, or that of a piece of it
+    has_own: bool = False  # fields that take long to read where the message is long
 
 
 def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {}) -> Convert:
@@ -41,15 +42,13 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
     fields, by their names, of the whole message.
     """
     descriptor: Any = kind.DESCRIPTOR
-    fields = _fields_of(descriptor, record)
-    names = record.__struct_fields__
-    get = attrgetter(*names) if len(names) > 1 else lambda message: (getattr(message, names[0]),)
-    places = {name: place for place, name in enumerate(names)}
-    converts = [
-        (places[name], how) for name in names if name not in own and (how := _read(fields[name]))
-    ]
-    optional = [(places[name], name) for name in names if _is_optional(fields[name])]
-    further = [(places[name], how) for name, how in own.items()]
+    fields = fields_of(descriptor, record)
+    names = [name for name in record.__struct_fields__ if name not in own]
+    several = attrgetter(*names) if len(names) > 1 else None
+    get = several or (lambda message: [getattr(message, name) for name in names])
+    converts = [(place, how) for place, name in enumerate(names) if (how := _read(fields[name]))]
+    optional = [(place, name) for place, name in enumerate(names) if _is_optional(fields[name])]
+    further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]
 
     def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
         values = list(get(message))
@@ -59,7 +58,7 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
             if not message.HasField(name):
                 values[place] = None
         for place, how in further:
-            values[place] = how(message)
+            values.insert(place, how(message))
         return record(*values)
 
     return read
@@ -77,9 +76,18 @@ def packed(number: int, values: np.ndarray) -> bytes:
     return bytes_prefix(number, len(raw)) + raw
 
 
-def _fields_of(message: Descriptor, record: Record) -> dict[str, FieldDescriptor]:
-    fields = {field.name: field for field in message.fields}
-    if differing := fields.keys() ^ set(record.__struct_fields__):
+def fields_of(
+    message: Descriptor, record: Record, beside: Collection[str] = ()
+) -> dict[str, FieldDescriptor]:
+    """The fields of a message by the record's names: those of which one is set are one.
+
+    Raises `TypeError` where the names differ; the record has those in `beside` for itself.
+    """
+    fields = {}
+    for field in message.fields:
+        group = field.containing_oneof
+        fields[field.name if group is None or len(group.fields) < 2 else group.name] = field
+    if differing := fields.keys() ^ set(record.__struct_fields__) - set(beside):
         raise TypeError(f"{record.__name__} and {message.name} differ in {sorted(differing)}")
     return fields
 
@@ -112,9 +120,14 @@ def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
 
 def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
     """Maker of a function from records to messages, given their class or a field's `add`."""
-    fields, hints = _fields_of(message, record), get_type_hints(record)
+    fields, hints = fields_of(message, record), get_type_hints(record)
+    numbers = [
+        (name, {each: number for number, each in names_of(field.enum_type).items()})
+        for name, field in fields.items()
+        if field.enum_type is not None
+    ]
     if _is_plain(message, record):
-        return lambda make: lambda answer: make(**to_builtins(answer, builtin_types=(bytes,)))
+        return _plain_writer(numbers)
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
         for name, field in fields.items()
@@ -127,11 +140,6 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
         if not fields[name].is_repeated
     ]
     arrays = [(name, field.number) for name, field in fields.items() if _is_row(field)]
-    numbers = [
-        (name, {each: number for number, each in names_of(field.enum_type).items()})
-        for name, field in fields.items()
-        if field.enum_type is not None
-    ]
     apart = {name for name, _ in arrays} | inner.keys()
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
@@ -159,14 +167,38 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     return of
 
 
-def _is_plain(message: Descriptor, record: Record) -> bool:
-    """Whether the values are as a message's constructor takes them, in records inside too."""
+def _plain_writer(numbers: list[tuple[str, dict[Any, int]]]) -> Callable[..., Convert]:
+    """Maker of a function from records whose values are a message's, but for enumerations."""
+
+    def of(make: Callable[..., Any]) -> Convert:
+        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+            values = to_builtins(answer, builtin_types=(bytes,))
+            for name, choices in numbers:
+                if name in values:  # records may leave out defaults, which are the message's
+                    values[name] = choices[values[name]]
+            return make(**values)
+
+        return write
+
+    return of
+
+
+def _is_plain(message: Descriptor, record: Record, around: tuple[Descriptor, ...] = ()) -> bool:
+    """Whether values are as a message's constructor takes them, in records inside too.
+
+    Enumerated values are not, but for those that are in no record inside.
+    """
+    if message in around:  # a record in itself
+        return True
     hints = get_type_hints(record)
     return not any(
-        field.enum_type is not None
+        (field.enum_type is not None and around)
         or _is_row(field)
         or get_origin(hints[field.name]) is Collection  # made as it is read
-        or (_has_record(field) and not _is_plain(field.message_type, _record_in(hints[field.name])))
+        or (
+            _has_record(field)
+            and not _is_plain(field.message_type, _record_in(hints[field.name]), (*around, message))
+        )
         for field in message.fields
     )
 

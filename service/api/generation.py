@@ -1,42 +1,52 @@
 """The calls of the typed API for text generation, whole or piece by piece.
 
-Each converts the request, calls the model, and converts the answer. A call that ends early
-leaves `async with`, which ends its sequences within one step.
+Each finds the model, calls it, and makes records of what comes. A call that ends early leaves
+`async with`, which ends its sequences within one step.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from attendant.v1 import generation_pb2 as pb
+import msgspec
 
 from service.api.admission import Admission
-from service.api.conversations import conversation_of
-from service.api.long_work import LONG_BYTES
+from service.api.long_work import LONG_SCORES
+from service.calls.answers import single
 from service.calls.conversation import Conversation
-from service.calls.sampling import Sampling
+from service.calls.generation import (
+    Generate,
+    GenerateChunk,
+    GeneratedText,
+    GenerateResponse,
+    GenerationTimings,
+    GenerationUsage,
+    Prompt,
+    Reason,
+    TokenLogprob,
+)
 from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, invalid_field
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
-from service.grammars.form import take_grammar
 from service.records import FinishReason
 from service.repository.repository import ModelRepository
-from service.serving.generative_model import GenerativeModel, Prompt
+from service.serving.generative_model import GenerativeModel
 from service.serving.kinds import generator, writer
 from service.serving.model import Caller
-from service.text.tokenizer import PromptTokenizer
 
-_REASONS = {
-    FinishReason.STOP: pb.FINISH_REASON_STOP,
-    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+_REASONS: dict[FinishReason, Reason] = {
+    FinishReason.STOP: "stop",
+    FinishReason.LENGTH: "length",
 }
+Call: TypeAlias = Generate  # which, within the class, is the name of a method
+Write: TypeAlias = Callable[[GenerateChunk], Awaitable[None]]
 
 
-LOGPROBS_PER_TURN = 256  # tokens converted before others have the event loop: some ms
-
-Write: TypeAlias = Callable[[pb.GenerateChunk], Awaitable[None]]
+def _itself(answer: GenerateResponse) -> GenerateResponse:
+    return answer
 
 
 class GenerationCalls:
@@ -46,219 +56,182 @@ class GenerationCalls:
         self._repository = repository
         self._admission = admission
 
-    async def Generate(self, request: pb.GenerateRequest, caller: Caller, write: Write) -> None:
+    async def Generate(self, call: Call, caller: Caller, write: Write) -> None:
         """Writes chunks; `write` raises `DeadlineExceeded` where a client does not read."""
-        caller = Caller(caller.received_s, caller.deadline_s, request.priority)
-        if (written := await self._written(request, caller)) is not None:
-            result, summary = written
-            whole = pb.GenerateChunk(
-                text=result.text,
-                token_ids=result.token_ids,
-                finish_reason=result.finish_reason,
-                **summary,
-            )
-            await write(whole)
+        caller = replace(caller, priority=call.priority)
+        if (written := await self._written(call, caller)) is not None:
+            (result,) = written.results
+            of_result = msgspec.structs.asdict(result)
+            account = {name: getattr(written, name) for name in _ACCOUNT}
+            await write(GenerateChunk(**of_result, **account))
             return
-        async with self._started(request, caller) as (model, generation):
+        async with self._started(call, caller) as (model, generation):
             num_unfinished = len(generation.sequences)
+            bytes_of = model.tokenizer.bytes_of
+            more: dict[str, Any] = {"num_prompt_tokens": generation.request.num_prompt_tokens}
             is_first = True
             async for chunk in generation:
-                message = pb.GenerateChunk(sample_index=chunk.sequence.sample_index)
                 if is_first:
-                    message.num_prompt_tokens = generation.request.num_prompt_tokens
-                    _add_prompt_ids(message, generation, request)
-                    await _add_prompt_logprobs(message, generation, model.tokenizer)
-                is_first = False
-                _add(message, chunk, model.tokenizer)
+                    more |= await _of_prompt(call, generation, bytes_of)
                 num_unfinished -= chunk.is_last
                 if not num_unfinished:
-                    message.MergeFrom(pb.GenerateChunk(**_summary(model, generation)))
-                await write(message)
+                    more |= _account(model, generation)
+                index = chunk.sequence.sample_index
+                await write(GenerateChunk(sample_index=index, **_of_chunk(chunk, bytes_of), **more))
+                is_first, more = False, {}
 
     async def GenerateUnary(
-        self, request: pb.GenerateRequest, caller: Caller
-    ) -> pb.GenerateResponse:
-        caller = Caller(caller.received_s, caller.deadline_s, request.priority)
-        if (written := await self._written(request, caller)) is not None:
-            result, summary = written
-            return pb.GenerateResponse(**summary, results=[result])
-        async with self._started(request, caller) as (model, generation):
-            results = [pb.GeneratedText() for _ in generation.sequences]
+        self, call: Call, caller: Caller, build: Callable[[GenerateResponse], Any] = _itself
+    ) -> Any:  # noqa: ANN401 - of `build`
+        """The whole answer, by `build`, on another thread where it is large."""
+        caller = replace(caller, priority=call.priority)
+        if (written := await self._written(call, caller)) is not None:
+            return build(written)
+        async with self._started(call, caller) as (model, generation):
+            bytes_of = model.tokenizer.bytes_of
+            outputs: list[list[GeneratedText]] = [[] for _ in generation.sequences]
             async for chunk in generation:
-                _add(results[chunk.sequence.sample_index], chunk, model.tokenizer)
-        response = pb.GenerateResponse(**_summary(model, generation), results=results)
-        _add_prompt_ids(response, generation, request)
-        await _add_prompt_logprobs(response, generation, model.tokenizer)
-        return response
+                piece = GeneratedText(**_of_chunk(chunk, bytes_of))
+                outputs[chunk.sequence.sample_index].append(piece)
+        answer = GenerateResponse(
+            results=[_joined(pieces) for pieces in outputs],
+            **await _of_prompt(call, generation, bytes_of),
+            **_account(model, generation),
+        )
+        if answer.num_scores <= LONG_SCORES:
+            return build(answer)
+        return await self._admission.run_long(lambda: build(answer))
 
-    async def _written(
-        self, request: pb.GenerateRequest, caller: Caller
-    ) -> tuple[pb.GeneratedText, dict[str, Any]] | None:
-        """The whole answer of a network that writes it in one run; None for other models."""
-        model = writer(self._repository.find(request.model, request.version))
+    async def _written(self, call: Call, caller: Caller) -> GenerateResponse | None:
+        """The answer of a network that writes it in one run; None for other models."""
+        model = writer(self._repository.find(call.model, call.version))
         if model is None:
             return None
         with model.users:
-            prompt, params = await self._read(request)
+            prompt = _prompt(call)
             if isinstance(prompt, Conversation):
                 raise NoChatTemplate(
                     f"model '{model.name}' takes no conversation, but a text", "conversation"
                 )
-            _check_plain(request, model.name)
+            _check_plain(call, model.name)
             self._admission.admit()
-            written = await model.write(prompt, params, caller)
+            written = await model.write(prompt, call.sampling_params, caller)
         reason = FinishReason.STOP if written.has_ended else FinishReason.LENGTH
-        result = pb.GeneratedText(
+        result = GeneratedText(
             text=written.text, token_ids=written.token_ids, finish_reason=_REASONS[reason]
         )
         timings = written.timings
-        summary = {
-            "model": model.name,
-            "version": str(model.version),
-            "usage": pb.GenerationUsage(
-                prompt_tokens=written.num_source_tokens, output_tokens=len(written.token_ids)
-            ),
-            "timings": pb.GenerationTimings(
+        return GenerateResponse(
+            model=model.name,
+            version=str(model.version),
+            results=[result],
+            usage=GenerationUsage(written.num_source_tokens, len(written.token_ids)),
+            timings=GenerationTimings(
                 queue_seconds=timings.queue_s,
                 time_to_first_token_seconds=timings.total_s,
                 total_seconds=timings.total_s,
             ),
-        }
-        return result, summary
+        )
 
     @asynccontextmanager
     async def _started(
-        self, request: pb.GenerateRequest, caller: Caller
+        self, call: Call, caller: Caller
     ) -> AsyncIterator[tuple[GenerativeModel, Generation]]:
         """The model that a request names, and what it generates inside the block."""
-        model = generator(self._repository.find(request.model, request.version))
+        model = generator(self._repository.find(call.model, call.version))
         with model.users:
-            prompt, params = await self._read(request, model.sampling_defaults)
-            reading = _reading(request)
+            prompt, params = _prompt(call), call.sampling_params.over(model.sampling_defaults)
+            reading = _reading(call)
             self._admission.admit()
             async with model.generate(prompt, params, caller, reading=reading) as generation:
                 yield model, generation
 
-    async def _read(
-        self, request: pb.GenerateRequest, defaults: Mapping[str, float] = {}
-    ) -> tuple[Prompt, Sampling]:
-        """The prompt and its parameters, read on another thread where they are long."""
 
-        def read() -> tuple[Prompt, Sampling]:
-            return _prompt(request), _to_params(request.sampling_params, defaults)
-
-        if request.ByteSize() <= LONG_BYTES:
-            return read()
-        return await self._admission.run_long(read)
-
-
-def _prompt(request: pb.GenerateRequest) -> Prompt:
-    """Token ids as they came: they are looked at once it is known that they are not too many."""
-    kind = request.WhichOneof("prompt")
-    if kind is None:
-        raise invalid_field("prompt", "is missing, expected text, token_ids or conversation")
-    if kind == "conversation":
-        return conversation_of(request.conversation)
-    return request.text if kind == "text" else request.token_ids.ids
-
-
+_ACCOUNT = ("model", "version", "usage", "timings")
 _OF_READING = (
     *("omit_special_tokens", "truncate_prompt_tokens"),
     *("truncate_prompt_end", "return_prompt_token_ids"),
 )
 
 
-def _check_plain(request: pb.GenerateRequest, model: str) -> None:
+def _prompt(call: Call) -> Prompt:
+    """Token ids as they came: they are looked at once it is known that they are not too many."""
+    if call.prompt is None:
+        raise invalid_field("prompt", "is missing, expected text, token_ids or conversation")
+    return call.prompt
+
+
+def _check_plain(call: Call, model: str) -> None:
     """Raise `InvalidArgument` for fields that a network of symbols does not take."""
-    given = [field.name for field, _ in request.ListFields() if field.name in _OF_READING]
+    given = [name for name in _OF_READING if getattr(call, name) not in (None, False)]
     if given:
         raise invalid_field(given[0], f"is set, and model '{model}' reads symbols as they are")
 
 
-def _reading(request: pb.GenerateRequest) -> PromptReading:
+def _reading(call: Call) -> PromptReading:
     """How the prompt is read. Raises `InvalidArgument`."""
-    kept = request.truncate_prompt_tokens if request.HasField("truncate_prompt_tokens") else None
-    if kept == 0:
+    if call.truncate_prompt_tokens == 0:
         raise invalid_field("truncate_prompt_tokens", "is 0, expected 1 or more")
     return PromptReading(
-        omits_special=request.omit_special_tokens,
-        num_kept=kept,
-        keeps_beginning=request.truncate_prompt_end,
+        omits_special=call.omit_special_tokens,
+        num_kept=call.truncate_prompt_tokens,
+        keeps_beginning=call.truncate_prompt_end,
     )
 
 
-def _to_params(message: pb.SamplingParams, defaults: Mapping[str, float] = {}) -> Sampling:
-    """The set fields of a message and a model's defaults; the record has the others and bounds."""
-    values = {field.name: _plain(value) for field, value in message.ListFields()}
-    grammar = take_grammar(values)
-    if grammar is not None:
-        values["grammar"] = grammar
-    return Sampling.of(values).over(defaults)
+def _of_chunk(chunk: Chunk, bytes_of: Callable[[int], bytes]) -> dict[str, Any]:
+    """Fields of an output: those that are new, and how the sample ended if it did."""
+    fields: dict[str, Any] = {"text": chunk.text, "token_ids": chunk.token_ids}
+    if chunk.logprobs:
+        fields["logprobs"] = [_logprob(each, bytes_of) for each in chunk.logprobs]
+    sequence = chunk.sequence
+    if chunk.is_last and sequence.finish_reason is not None:
+        fields |= {
+            "finish_reason": _REASONS[sequence.finish_reason],
+            "stop_reason": sequence.stop_reason,
+            "stop_token_id": sequence.stop_token_id,
+            "score": sequence.score,
+        }
+    return fields
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field of the message holds
-    if isinstance(value, float | int | bool | str):
-        return value
-    if isinstance(value, pb.Choice):
-        return list(value.texts)
-    return dict(value) if hasattr(value, "items") else tuple(value)
+def _joined(pieces: Sequence[GeneratedText]) -> GeneratedText:
+    """One output of its pieces."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return msgspec.structs.replace(
+        pieces[-1] if pieces else GeneratedText(),
+        text="".join(piece.text for piece in pieces),
+        token_ids=[token_id for piece in pieces for token_id in piece.token_ids],
+        logprobs=[token for piece in pieces for token in piece.logprobs],
+    )
 
 
-def _add(
-    message: pb.GenerateChunk | pb.GeneratedText, chunk: Chunk, tokenizer: PromptTokenizer
-) -> None:
-    """Append what is new, and say how the sample ended if it did."""
-    message.text += chunk.text
-    message.token_ids.extend(chunk.token_ids)
-    message.logprobs.extend(_to_logprob(each, tokenizer.bytes_of) for each in chunk.logprobs)
-    if chunk.is_last and chunk.sequence.finish_reason is not None:
-        message.finish_reason = _REASONS[chunk.sequence.finish_reason]
-        message.stop_reason = chunk.sequence.stop_reason
-        if chunk.sequence.stop_token_id is not None:
-            message.stop_token_id = chunk.sequence.stop_token_id
-        if chunk.sequence.score is not None:
-            message.score = chunk.sequence.score
+async def _of_prompt(
+    call: Call, generation: Generation, bytes_of: Callable[[int], bytes]
+) -> dict[str, Any]:
+    """The tokens of the prompt, and an entry for each with its probability, if requested."""
+    request, fields = generation.request, {}
+    if call.return_prompt_token_ids:
+        fields["prompt_token_ids"] = request.prompt_ids.tolist()
+    if request.params.prompt_logprobs is not None:
+        first_id = int(request.prompt_ids[0])
+        tokens = [TokenLogprob(first_id, token=bytes_of(first_id))]
+        for place, each in enumerate(generation.sequences[0].prompt_logprobs, 1):
+            tokens.append(_logprob(each, bytes_of))
+            if place % LONG_SCORES == 0:  # others have the event loop in between
+                await asyncio.sleep(0)
+        fields["prompt_logprobs"] = tokens
+    return fields
 
 
-def _add_prompt_ids(
-    message: pb.GenerateChunk | pb.GenerateResponse,
-    generation: Generation,
-    request: pb.GenerateRequest,
-) -> None:
-    """Append the tokens of the prompt, if they are requested."""
-    if request.return_prompt_token_ids:
-        message.prompt_token_ids.extend(generation.request.prompt_ids.tolist())
+def _logprob(chosen: TokenLogprobs, bytes_of: Callable[[int], bytes]) -> TokenLogprob:
+    top = [TokenLogprob(each, single(value), (), bytes_of(each)) for each, value in chosen.top]
+    token = bytes_of(chosen.token_id)
+    return TokenLogprob(chosen.token_id, single(chosen.logprob), top, token, single(chosen.logit))
 
 
-async def _add_prompt_logprobs(
-    message: pb.GenerateChunk | pb.GenerateResponse,
-    generation: Generation,
-    tokenizer: PromptTokenizer,
-) -> None:
-    """Append an entry for each token of the prompt, if they are requested."""
-    request, bytes_of = generation.request, tokenizer.bytes_of
-    if request.params.prompt_logprobs is None:
-        return
-    first_id = int(request.prompt_ids[0])
-    message.prompt_logprobs.add(id=first_id, token=bytes_of(first_id))
-    scores = generation.sequences[0].prompt_logprobs
-    for start in range(0, len(scores), LOGPROBS_PER_TURN):
-        part = scores[start : start + LOGPROBS_PER_TURN]
-        message.prompt_logprobs.extend(_to_logprob(each, bytes_of) for each in part)
-        await asyncio.sleep(0)
-
-
-def _to_logprob(chosen: TokenLogprobs, bytes_of: Callable[[int], bytes]) -> pb.TokenLogprob:
-    def one(token_id: int, logprob: float) -> pb.TokenLogprob:
-        return pb.TokenLogprob(id=token_id, logprob=logprob, token=bytes_of(token_id))
-
-    message = one(chosen.token_id, chosen.logprob)
-    message.logit = chosen.logit
-    message.top.extend(one(*each) for each in chosen.top)
-    return message
-
-
-def _summary(model: GenerativeModel, generation: Generation) -> dict[str, Any]:
+def _account(model: GenerativeModel, generation: Generation) -> dict[str, Any]:
     """The fields that the end of every answer has."""
     return {
         "model": model.name,
@@ -268,19 +241,19 @@ def _summary(model: GenerativeModel, generation: Generation) -> dict[str, Any]:
     }
 
 
-def _usage(generation: Generation) -> pb.GenerationUsage:
+def _usage(generation: Generation) -> GenerationUsage:
     first = generation.sequences[0]
-    return pb.GenerationUsage(
+    return GenerationUsage(
         prompt_tokens=first.num_prompt_tokens,
         output_tokens=sum(sequence.num_output_tokens for sequence in generation.sequences),
         reused_tokens=first.num_reused_tokens,
     )
 
 
-def _timings(generation: Generation) -> pb.GenerationTimings:
+def _timings(generation: Generation) -> GenerationTimings:
     all_timings = [sequence.timings for sequence in generation.sequences]
     num_gaps = sum(sequence.num_output_tokens - 1 for sequence in generation.sequences)
-    return pb.GenerationTimings(
+    return GenerationTimings(
         queue_seconds=all_timings[0].queue_s,
         time_to_first_token_seconds=min(t.time_to_first_token_s for t in all_timings),
         inter_token_seconds=sum(t.decode_s for t in all_timings) / max(1, num_gaps),

@@ -15,6 +15,7 @@ T = TypeVar("T")
 # Of a message, or the parts of one: less is worked on at once, for at most some milliseconds.
 LONG_BYTES, LONG_PARTS = 2**16, 2_048
 LONG_VALUES = 2**14  # numbers of an answer
+LONG_SCORES = 256  # tokens with their log-probabilities, each with up to 50 others
 
 
 class LongWork:

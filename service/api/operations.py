@@ -5,7 +5,7 @@ administration, logs and traces use it as the operation's name. A front finds an
 gives its call a message and its caller, and writes what comes back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -16,14 +16,17 @@ from tritonclient.grpc import service_pb2
 
 from service.api.admission import Admission
 from service.api.calls import Calls
-from service.api.codec import Codec, Convert, Record, reader, writer
-from service.api.conversations import conversation_in
+from service.api.codec import Codec, Record, reader, writer
 from service.api.generation import GenerationCalls
+from service.api.generation_messages import readings_of
 from service.api.inference import InferenceCalls
+from service.api.long_work import LONG_BYTES, LONG_SCORES
 from service.api.model_list import ModelList
 from service.api.regions import SharedMemoryRegions, Transfer
 from service.api.services import OWN_DESCRIPTORS
 from service.api.typed import TypedCalls
+from service.calls.generation import Generate, GenerateChunk, GenerateResponse
+from service.calls.models import ListModels, Models
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
@@ -33,17 +36,20 @@ from service.settings import Settings
 
 # unary: `call(message, caller)` gives a message; with a codec `call(record, caller, build)` gives
 # what `build` makes of the answer's record, on the thread that made it, or without `build` that.
-# writing: `call(message, caller, write)` writes several. exchange: `call(exchange)` reads and
-# writes several, see `infer_stream.Exchange`.
+# writing: `call(message, caller, write)` writes several, and with a codec records of a record.
+# exchange: `call(exchange)` reads and writes several, see `infer_stream.Exchange`.
 Kind: TypeAlias = Literal["unary", "writing", "exchange"]
 INFERENCE: ServiceDescriptor = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 # Of methods without a task, the records of requests and answers.
 RECORDS: dict[str, tuple[Record, Record]] = {
     "Tokenize": (Tokenize, Tokenized),
     "Detokenize": (Detokenize, Detokenized),
+    "ListModels": (ListModels, Models),
+    "Generate": (Generate, GenerateChunk),
+    "GenerateUnary": (Generate, GenerateResponse),
 }
-OWN: dict[str, Convert] = {"conversation": conversation_in}  # what names alone do not read
 TYPED_PREFIX = "/attendant."
+RunLong: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +61,34 @@ class Operation:
     request: type[Message]
     response: type[Message]
     call: Callable[..., Any]  # a coroutine function, see `Kind`
+    run_long: RunLong  # on the thread of long messages
     codec: Codec | None = None  # of a method whose call takes a record
 
     async def answer(self, message: Message, caller: Caller) -> Any:  # noqa: ANN401 - of `response`
         """The message with which a unary method answers one."""
         if self.codec is None:
             return await self.call(message, caller)
-        return await self.call(self.codec.read(message), caller, self.codec.write)
+        return await self.call(await self._read(self.codec, message), caller, self.codec.write)
+
+    async def stream(
+        self, message: Message, caller: Caller, write: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        """Answer a message by those that are written."""
+        codec = self.codec
+        assert codec is not None, "its answers are records"
+
+        async def write_record(chunk: GenerateChunk) -> None:
+            if chunk.num_scores <= LONG_SCORES:
+                await write(codec.write(chunk))
+            else:
+                await write(await self.run_long(lambda: codec.write(chunk)))
+
+        await self.call(await self._read(codec, message), caller, write_record)
+
+    async def _read(self, codec: Codec, message: Message) -> Any:  # noqa: ANN401 - its record
+        if codec.has_own and message.ByteSize() > LONG_BYTES:
+            return await self.run_long(lambda: codec.read(message))
+        return codec.read(message)
 
     @property
     def name(self) -> str:
@@ -110,6 +137,7 @@ def server_operations(
                     request=GetMessageClass(method.input_type),
                     response=GetMessageClass(method.output_type),
                     call=call_of(service, method),
+                    run_long=admission.run_long,
                     codec=_codec_of(method) if service is not INFERENCE else None,
                 )
 
@@ -134,8 +162,8 @@ def _codec_of(method: MethodDescriptor) -> Codec | None:
     else:
         return None
     request, response = map(GetMessageClass, (method.input_type, method.output_type))
-    own = {name: OWN[name] for name in OWN if name in method.input_type.fields_by_name}
-    return Codec(reader(request, records[0], own), writer(response, records[1]))
+    own = readings_of(method.input_type)
+    return Codec(reader(request, records[0], own), writer(response, records[1]), bool(own))
 
 
 def _kind(method: MethodDescriptor) -> Kind:

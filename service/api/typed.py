@@ -20,7 +20,7 @@ from service.calls.tokens import (
     TokenizedText,
 )
 from service.contract.queue_policies import BACKGROUND
-from service.errors import invalid_field
+from service.errors import InvalidArgument, invalid_field
 from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
 from service.serving.kinds import doing, reader
@@ -79,7 +79,10 @@ class TypedCalls:
             caller = replace(caller, priority=BACKGROUND)
         with model.users:
             can_truncate = getattr(call, "truncate", False)
-            reply = await model.compute(ask.inputs, caller, can_truncate, ask.reading)
+            try:
+                reply = await model.compute(ask.inputs, caller, can_truncate, ask.reading)
+            except InvalidArgument as error:
+                raise error.at(ask.paths()) from error
         return await model.interpreted(reply, lambda: build(_answer(method, model, reply, ask)))
 
     async def Tokenize(

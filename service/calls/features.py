@@ -21,7 +21,9 @@ Pooling: TypeAlias = Literal["", "mean", "cls", "none"] | int
 class ExtractFeatures(Call, frozen=True):
     """Texts whose hidden states are asked for."""
 
-    texts: Annotated[Texts, said("Texts to read.", counted=True)] = ()
+    texts: Annotated[
+        Texts, said("Texts to read.", counted=True, also={"huggingface": "inputs"})
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     layers: Annotated[Layers, said("Which layers; by default the last.")] = ""
     pooling: Annotated[Pooling, said("One vector for each text, or for each token.")] = ""

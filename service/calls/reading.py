@@ -15,28 +15,45 @@ Aggregation: TypeAlias = Literal["", "none", "simple", "first", "average", "max"
 class FillMask(Call, frozen=True):
     """Texts with masks, whose words are asked for."""
 
-    texts: Annotated[Texts, said("Texts with masks.", counted=True)] = ()
+    texts: Annotated[
+        Texts, said("Texts with masks.", counted=True, also={"huggingface": "inputs"})
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     top_k: Annotated[int, said("Words for each mask; 0 stands for 5.", low=0, high=U32)] = 0
-    candidates: Annotated[Texts, said("Words to choose among; not together with top_k.")] = ()
+    candidates: Annotated[
+        Texts,
+        said("Words to choose among; not together with top_k.", also={"huggingface": "targets"}),
+    ] = ()
 
 
 class ClassifyTokens(Call, frozen=True):
     """Texts whose entities are asked for."""
 
-    texts: Annotated[Texts, said("Texts to read.", counted=True)] = ()
+    texts: Annotated[
+        Texts, said("Texts to read.", counted=True, also={"huggingface": "inputs"})
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    aggregation: Annotated[Aggregation, said("How tokens make a word; none given is first.")] = ""
+    aggregation: Annotated[
+        Aggregation,
+        said(
+            "How tokens make a word; none given is first.",
+            also={"huggingface": "aggregation_strategy"},
+        ),
+    ] = ""
     background: Annotated[bool, said(LATER)] = False
 
 
 class Answer(Call, frozen=True):
     """A question about a context."""
 
-    question: Annotated[str, said("What is asked.")] = ""
-    context: Annotated[str, said("The text that has the answer.")] = ""
+    question: Annotated[str, said("What is asked.", also={"huggingface": "inputs.question"})] = ""
+    context: Annotated[
+        str, said("The text that has the answer.", also={"huggingface": "inputs.context"})
+    ] = ""
     top_k: Annotated[int, said("Answers, best first; 0 stands for 1.", low=0, high=U32)] = 0
-    max_answer_tokens: Annotated[int, said("0 stands for 30.", low=0, high=U32)] = 0
+    max_answer_tokens: Annotated[
+        int, said("0 stands for 30.", low=0, high=U32, also={"huggingface": "max_answer_len"})
+    ] = 0
     must_answer: Annotated[bool, said("Answer also where none is likelier.")] = False
 
 

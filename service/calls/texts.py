@@ -21,11 +21,16 @@ _RAW = "Scores as the model gives them, or as probabilities; by default as the m
 class Classify(Call, frozen=True):
     """Texts, or pairs of them, whose class is asked for."""
 
-    texts: Annotated[Texts, said("Texts to classify.", counted=True)] = ()
+    texts: Annotated[
+        Texts,
+        said("Texts to classify.", counted=True, also={"openai": "input", "huggingface": "inputs"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     top_k: Annotated[int, said("Labels of each text; 0 stands for 1.", low=0, high=U32)] = 0
     all_scores: Annotated[bool, said("Every label; not together with top_k.")] = False
-    text_pairs: Annotated[Texts, said("The second text of each pair.")] = ()
+    text_pairs: Annotated[
+        Texts, said("The second text of each pair.", also={"huggingface": "inputs"})
+    ] = ()
     score_function: Annotated[
         ScoreFunction, said("What makes scores; by default the model's own.")
     ] = ""
@@ -35,9 +40,14 @@ class Classify(Call, frozen=True):
 class ScorePairs(Call, frozen=True):
     """Pairs of texts whose match is asked for."""
 
-    texts: Annotated[Texts, said("The first text of each pair.", counted=True)] = ()
+    texts: Annotated[
+        Texts,
+        said("The first text of each pair.", counted=True, also={"huggingface": "source_sentence"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    text_pairs: Annotated[Texts, said("The second text of each pair.", paired=True)] = ()
+    text_pairs: Annotated[
+        Texts, said("The second text of each pair.", paired=True, also={"huggingface": "sentences"})
+    ] = ()
     raw_scores: Annotated[bool | None, said(_RAW)] = None
     background: Annotated[bool, said(LATER)] = False
 
@@ -46,7 +56,9 @@ class Rerank(Call, frozen=True):
     """Documents that are put in order by their relevance to a query."""
 
     query: Annotated[str, said("What the documents shall answer.")] = ""
-    documents: Annotated[Texts, said("Texts to rank.", counted=True)] = ()
+    documents: Annotated[
+        Texts, said("Texts to rank.", counted=True, also={"huggingface": "texts"})
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     max_document_tokens: Annotated[int, said("0: the model's.", low=0, high=U32)] = 0
     top_n: Annotated[int, said("Documents of the answer, best first; 0: all.", low=0, high=U32)] = 0
@@ -57,8 +69,13 @@ class Rerank(Call, frozen=True):
 class Similarity(Call, frozen=True):
     """Texts that are compared with others, or with each other."""
 
-    texts: Annotated[Texts, said("Texts to compare.", counted=True)] = ()
-    others: Annotated[Texts, said("With these; none: with each other.", counted=True)] = ()
+    texts: Annotated[
+        Texts, said("Texts to compare.", counted=True, also={"huggingface": "source_sentence"})
+    ] = ()
+    others: Annotated[
+        Texts,
+        said("With these; none: with each other.", counted=True, also={"huggingface": "sentences"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     measure: Annotated[Measure, said("By default the model's own, or cosine.")] = ""
     prompt_name: Annotated[str, said("Name of the model's prompt to put in front of texts.")] = ""
@@ -69,15 +86,35 @@ class Similarity(Call, frozen=True):
 class Embed(Call, frozen=True):
     """Texts, or token ids, whose vectors are asked for."""
 
-    texts: Annotated[Texts, said("Texts to embed.", counted=True)] = ()
+    texts: Annotated[
+        Texts,
+        said("Texts to embed.", counted=True, also={"openai": "input", "huggingface": "inputs"}),
+    ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     token_ids: Annotated[
-        Sequence[Sequence[int]], said("In place of texts: the tokens of each.", instead_of="texts")
+        Sequence[Sequence[int]],
+        said(
+            "In place of texts: the tokens of each.", instead_of="texts", also={"openai": "input"}
+        ),
     ] = ()
     prompt_name: Annotated[str, said("Name of the model's prompt to put in front of texts.")] = ""
     prompt: Annotated[str | None, said("Text to put in front of each text.")] = None
-    dimensions: Annotated[int, said("Values of each vector; 0 takes all.", low=0, high=U32)] = 0
-    encodings: Annotated[Sequence[Encoding], said("How vectors are written; none is float.")] = ()
+    dimensions: Annotated[
+        int,
+        said(
+            "Values of each vector; 0 takes all.",
+            low=0,
+            high=U32,
+            also={"cohere": "output_dimension"},
+        ),
+    ] = 0
+    encodings: Annotated[
+        Sequence[Encoding],
+        said(
+            "How vectors are written; none is float.",
+            also={"openai": "embedding_type", "cohere": "embedding_types"},
+        ),
+    ] = ()
     kinds: Annotated[Sequence[Kind], said("Answers for each text; none is the first.")] = ()
     top_k: Annotated[int, said("Most weights of a sparse vector; 0: all.", low=0, high=U32)] = 0
     with_pieces: Annotated[bool, said("Spell the tokens of sparse vectors.")] = False

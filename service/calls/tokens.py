@@ -13,10 +13,11 @@ from service.calls.record import Call, Texts, said
 class Tokenize(Call, frozen=True):
     """Texts, or a conversation, whose tokens are asked for."""
 
-    texts: Annotated[Texts, said("Texts to read.", counted=True)] = ()
+    texts: Annotated[Texts, said("Texts to read.", counted=True, also={"openai": "prompt"})] = ()
     omit_special_tokens: Annotated[bool, said("Leave out what is put around a text.")] = False
     conversation: Annotated[
-        Conversation | None, said("In place of texts: the messages of a chat.")
+        Conversation | None,
+        said("In place of texts: the messages of a chat.", also={"openai": "messages"}),
     ] = None
 
 
@@ -38,7 +39,9 @@ class Tokenized(Answered, frozen=True, kw_only=True):
 class Detokenize(Call, frozen=True):
     """Tokens whose text is asked for."""
 
-    token_ids: Annotated[Sequence[int], said("The tokens of one text.")] = ()
+    token_ids: Annotated[
+        Sequence[int], said("The tokens of one text.", also={"openai": "tokens"})
+    ] = ()
 
 
 class Detokenized(msgspec.Struct, frozen=True, kw_only=True):

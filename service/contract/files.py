@@ -291,12 +291,16 @@ class VersionFiles:
     folder: Path
     manifest: Manifest | None  # None: there is none, so it is a tensor model
     graphs: tuple[str, ...]  # those that may be opened, the first choice first
+    chat: Mapping[str, str]  # texts of a generative model's templates, by path
 
 
-def read_version(folder: Path, number: int, graph: str) -> VersionFiles:
+def read_version(
+    folder: Path, number: int, graph: str, chat_files: Mapping[str, int]
+) -> VersionFiles:
     """The files of one version in a model's folder, or `LoadError` where there is no graph.
 
     `graph` is the file that the configuration names, which is then the only one; it may be empty.
+    `chat_files` are paths of templates, and the most bytes of each.
     """
     version, name = folder / str(number), graph or MODEL_FILENAME
     path = version / "manifest.json"
@@ -308,7 +312,22 @@ def read_version(folder: Path, number: int, graph: str) -> VersionFiles:
     graphs = tuple(name for name in names if (version / name).is_file())
     if not graphs:
         raise LoadError(f"version {number} has no {name}")
-    return VersionFiles(version, manifest, graphs)
+    has_chat = manifest is not None and manifest.is_generative
+    return VersionFiles(
+        version, manifest, graphs, read_texts(version, chat_files) if has_chat else {}
+    )
+
+
+def read_texts(folder: Path, bounds: Mapping[str, int]) -> dict[str, str]:
+    """Texts of a folder's files by path; `bounds` has patterns, and the most bytes of each file.
+
+    Raises `LoadError`.
+    """
+    return {
+        path.relative_to(folder).as_posix(): read_text(path, most)
+        for pattern, most in bounds.items()
+        for path in sorted(folder.glob(pattern))
+    }
 
 
 def read_labels(folder: Path, filenames: Mapping[str, str]) -> dict[str, list[str]]:

@@ -40,6 +40,7 @@ class SessionTuning:
     cache_layout: str = ""  # the same, of a decoder's graph
     cuda_graphs: bool | None = None  # of decoding steps; None leaves it to the server
     allows_cpu_nodes: bool | None = None  # on a GPU; None: those of a graph without a manifest
+    num_threads: int | None = None  # within an operator; None leaves it to the server, 0 is all
     num_inter_threads: int = 0  # for branches of the graph; 0 is as many as within an operator
     is_parallel: bool = False  # branches of the graph run at once
     has_arena: bool = True
@@ -134,6 +135,9 @@ def session_tuning(config: ModelConfig) -> SessionTuning:
         cache_layout=values.get("cache_layout", ""),
         cuda_graphs=_is_on(values.get("cuda_graphs")),
         allows_cpu_nodes=_is_on(values.get("allow_cpu_nodes")),
+        num_threads=int(values["intra_op_thread_count"])
+        if "intra_op_thread_count" in values
+        else None,
         num_inter_threads=int(values.get("inter_op_thread_count", 0)),
         is_parallel=values.get("execution_mode") == "1",
         has_arena=values.get("enable_mem_arena") != "0",

@@ -31,11 +31,13 @@ class Refusal:
     text: str
     field: str | None
     logged: str | None
+    subject: str
     is_kept: bool  # else the next request tries again
 
     @classmethod
     def of(cls, error: InvalidArgument) -> "Refusal":
-        return cls(str(error), error.field, error.logged, not isinstance(error, LateGrammar))
+        is_kept = not isinstance(error, LateGrammar)
+        return cls(error.text, error.field, error.logged, error.subject, is_kept)
 
 
 Compiled = GrammarMatcher | Refusal
@@ -117,7 +119,7 @@ class Grammars:
             except TimeoutError as error:
                 raise self._late(grammar) from error
         if isinstance(kept, Refusal):
-            raise InvalidArgument(kept.text, kept.field, kept.logged)
+            raise InvalidArgument(kept.text, kept.field, kept.logged, subject=kept.subject)
         if grammar not in self._compiled and self.num_bytes > self._limits.max_bytes:
             raise Overloaded(
                 f"compiled grammars that are in use take {self.num_bytes} bytes, the limit is "

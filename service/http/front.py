@@ -17,7 +17,7 @@ from service.api.access import Access
 from service.api.admission import SHUTTING_DOWN, Admission, Stay, current_stay, message_bytes
 from service.api.calls import INTERNAL_ERROR, Calls
 from service.api.operations import Operations
-from service.errors import AttendantError, Unavailable, forget_frames
+from service.errors import AttendantError, InvalidArgument, Unavailable, forget_frames
 from service.http.body import read_body
 from service.http.browser import BrowserRules
 from service.http.request import Reply, Request
@@ -160,9 +160,10 @@ class Front:
 
     async def _fail(self, request: Request, error: HttpError | AttendantError) -> None:
         """Answer with an error: as a status, or as the last event of a stream that has begun."""
+        if isinstance(error, InvalidArgument):
+            error = request.named(error)
         if isinstance(error, AttendantError):
             error = request.writer.of_domain(error)
-        error.rename(request.field_names)
         if request.has_left:
             return
         try:

@@ -1,7 +1,7 @@
 """A request as handlers see it, and their reply: all that they know of HTTP."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -12,7 +12,7 @@ from service.api.admission import Admission
 from service.api.calls import Arrival, Calls, logged, note_end
 from service.api.long_work import LONG_BYTES, LONG_PARTS, LONG_VALUES
 from service.api.operations import Operations
-from service.errors import AttendantError, DeadlineExceeded
+from service.errors import AttendantError, DeadlineExceeded, InvalidArgument
 from service.http.body import Body, JsonBounds, check_json, decode_json
 from service.http.status import ENDED_WELL, ENDS, Headers, HttpError, Writer, writer_of
 from service.http.wire.connection import Connection, Exchange
@@ -83,10 +83,10 @@ class Request:
         "_scope",
         "_send",
         "body",
-        "field_names",
         "front",
         "headers",
         "method",
+        "named",
         "parameters",
         "path",
         "receive",
@@ -119,8 +119,8 @@ class Request:
         self.request_id = _request_id(self.headers.get(b"x-request-id"))
         self.reply_headers: Headers = ((b"x-request-id", self.request_id.encode()),)
         self.writer: Writer = writer_of(self.path)  # of errors
-        # What the body calls a field of the typed API, where another name.
-        self.field_names: Mapping[str, str] = {}
+        # The error of a call in the words of the body, whose names may be others.
+        self.named: Callable[[InvalidArgument], InvalidArgument] = _itself
         self.stream: Begun | None = None  # once it is answered by one
 
     @property
@@ -200,8 +200,9 @@ class Request:
         """
         calls, operation = self.front.calls, self.front.operations[path]
         caller = caller or self.caller
-        is_read = bool(more) or isinstance(message, msgspec.Struct)
-        call = operation.call if is_read else operation.answer
+        call: Callable[..., Awaitable[Any]] = operation.call
+        if not isinstance(message, msgspec.Struct):
+            call = operation.stream if more else operation.answer
         if not calls.is_on:
             return await call(message, caller, *more)
         with calls.watch(path, message, self.arrival):
@@ -292,6 +293,10 @@ class Request:
             raise DeadlineExceeded(
                 f"an answer was not read for {timeout_s:g} s, which is the limit"
             ) from error
+
+
+def _itself(error: InvalidArgument) -> InvalidArgument:
+    return error
 
 
 def _start(status: int, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ statuses where they differ.
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -47,15 +46,6 @@ class HttpError(Exception):
         self.headers = headers
         self.name = name  # the typed API's status, of what an operation refuses
 
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Name the field at fault as the body does, given the body's names by the typed API's."""
-        field, text = self.param, str(self)
-        if field is None or field not in names:
-            return
-        self.param = names[field]
-        if text.startswith(f"{field} "):
-            self.args = (f"{self.param}{text.removeprefix(field)}",)
-
 
 def invalid(text: str, param: str | None = None, code: str = "invalid_value") -> HttpError:
     """The error of a field that has a value it cannot have."""
@@ -81,6 +71,7 @@ _FAILED = Status(500, "INTERNAL", "server_error", "model_failed")
 STATUSES: dict[type[errors.AttendantError], Status] = {
     errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
     errors.InputTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
+    errors.LacksKind: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
     errors.NoChatTemplate: Status(400, "INVALID_ARGUMENT", code="no_chat_template"),
     errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
     errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),

@@ -66,7 +66,7 @@ def load_decoder(
     if max_tokens < 2:
         raise LoadError(f"max_context_tokens is {max_tokens}, expected room for prompt and output")
     limits = CacheLimits(max_tokens, plan.steps.max_running, plan.kv_cache_bytes)
-    room = _room(max_tokens, manifest)
+    room, sampling = _room(max_tokens, manifest), _sampling(plan, manifest)
     if manifest.has_source:
         sources = _source_limits(manifest)
         decoder: Decoder = open_encoder_decoder(graph, options, limits, sources)
@@ -84,10 +84,11 @@ def load_decoder(
             decoder.probe()  # what a GPU lacks is known once a graph runs there
         except ModelFailed as error:
             raise load_error(graph, str(error), options) from error
+    settings, max_characters = plan.settings, plan.settings.max_text_characters
     tokenizer = PromptTokenizer(
         graph.with_name("tokenizer.json"),
         room.max_prompt_tokens,
-        plan.settings.max_text_characters,
+        max_characters,
         num_rows=decoder.vocab_size,
     )
     check_table(tokenizer, decoder.vocab_size, "tokenizer.json")
@@ -101,8 +102,11 @@ def load_decoder(
             raise LoadError(
                 f"manifest.json: {name} has {unknown[0]}, expected 0 to {decoder.vocab_size - 1}"
             )
-    chat = _open_chat(plan, tokenizer)
-    return LoadedDecoder(decoder, tokenizer, manifest, room, chat, _sampling(plan, manifest))
+    templates, chat = ChatTemplates.of(plan.chat_files), None
+    if templates is not None:
+        limits_of_chat = TemplateLimits(settings.chat_template_timeout_s, max_characters)
+        chat = Chat(templates, tokenizer, limits_of_chat)
+    return LoadedDecoder(decoder, tokenizer, manifest, room, chat, sampling)
 
 
 def _sampling(plan: ModelPlan, manifest: Manifest) -> Mapping[str, float]:
@@ -114,15 +118,6 @@ def _sampling(plan: ModelPlan, manifest: Manifest) -> Mapping[str, float]:
     except InvalidArgument as error:
         raise LoadError(f"manifest.json: sampling: {error}") from error
     return {name: getattr(sampling, name) for name in manifest.sampling}
-
-
-def _open_chat(plan: ModelPlan, tokenizer: PromptTokenizer) -> Chat | None:
-    templates = ChatTemplates.read(plan.graph.parent)
-    if templates is None:
-        return None
-    settings = plan.settings
-    limits = TemplateLimits(settings.chat_template_timeout_s, settings.max_text_characters)
-    return Chat(templates, tokenizer, limits)
 
 
 def _source_limits(manifest: Manifest) -> SourceLimits:

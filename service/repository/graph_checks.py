@@ -9,10 +9,10 @@ from service.serving.tasks.task import TextTask
 
 def check_graph(graph: Signature, manifest: Manifest, task: TextTask | None) -> None:
     """Raise `LoadError` unless a graph is as its manifest says; without a task it is of images."""
-    if task is not None:
-        _check_text_graph(graph, manifest, task)
-    else:
+    if task is None:
         _check_image_graph(graph, manifest)
+    else:
+        _check_text_graph(graph, manifest, task)
 
 
 def _check_text_graph(graph: Signature, manifest: Manifest, task: TextTask) -> None:

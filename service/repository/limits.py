@@ -19,7 +19,7 @@ from service.runtime.cost import CostCurve
 from service.settings import Settings
 
 # Who is left waiting may join a batch with less padding, so that a run saved now is worth only a
-# part of its price: replayed in loadtests/measure/replay.py.
+# part of its price: replayed in tests/service/batching/replay.py.
 PATIENCE = 0.35
 # A batch that costs more is at most 6 % better for it by its price, and slower by the clock: its
 # activations no longer fit the processor's caches (decision 0001).

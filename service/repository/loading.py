@@ -31,20 +31,13 @@ from service.repository.generative import (
     start_decoder,
 )
 from service.repository.limits import with_cost
-from service.repository.measuring import measure_cost
-from service.repository.opening import (
-    OpenSession,
-    lengths_runner,
-    open_graph,
-    padding,
-    try_graph,
-)
+from service.repository.opening import OpenSession, open_graph, padding
 from service.repository.placement import ChooseDevice
 from service.repository.plan import ModelPlan, plan_of
 from service.repository.warmup import warm_up
 from service.runtime.background import release_freed_memory
 from service.runtime.cost import CostCurve
-from service.runtime.session import OnnxSession, RunStop, Session, choose_device
+from service.runtime.session import OnnxSession, RunStop, Session, choose_device, num_bytes_of
 from service.runtime.single_client_session import LoneSession, polling_options
 from service.serving.image_model import ImageModel
 from service.serving.model import Host, ServedModel
@@ -135,50 +128,50 @@ def load_model(
     for number in new:
         if number in of_adapters:
             continue
-        plan = plan_of(folder, number, config, settings, openers.choose_device)
-        try:
-            version = _load_version(plan, openers)
-        except SharesNoRuns:
-            if not leaves_batching_open(stated):
-                raise
-            # The one before it shares runs, of which the files say nothing.
-            plan = plan_of(folder, number, stated, settings, openers.choose_device)
-            version = _load_version(plan, openers)
-        versions.append(version)
-        config = version.plan.config  # what one version completes holds for the next
+        # What one version completes holds for the next, unless the next shares no runs and the
+        # files leave open whether it does.
+        for each in (config, stated):
+            try:
+                plan = plan_of(folder, number, each, settings, openers.choose_device)
+                versions.append(_open_version(plan, openers))
+                break
+            except SharesNoRuns:
+                if each is stated or not leaves_batching_open(stated):
+                    raise
+        config = versions[-1].plan.config
     adapters = tuple(load_adapter(folder, number) for number in new if number in of_adapters)
     release_freed_memory()  # files were read whole
     return LoadedModel(tuple(numbers), tuple(versions), adapters)
 
 
-def _load_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
+def _open_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
+    """The second visit, after the folder's: a plan's sessions, tokenizer and warm-up."""
+    tokenizer = _open_tokenizer(plan)
     if plan.is_generative:
-        return LoadedVersion(
-            plan, (), decoder=load_decoder(plan, openers.decoder, openers.paged_decoder)
-        )
-    plan, session = open_graph(plan, openers.session)
-    manifest, tokenizer, cost = plan.manifest, None, None
+        decoder = load_decoder(plan, openers.decoder, openers.paged_decoder)
+        return LoadedVersion(plan, (), decoder=decoder)
+    opened = open_graph(plan, openers.session)
+    plan, session = opened.plan, opened.session
     run = partial(_run_tensors, session, plan.interface)
-    if manifest is not None and (plan.task is not None or manifest.is_recurrent):
-        tokenizer = _open_tokenizer(plan, manifest)
-        if plan.task is not None:
-            run = partial(_run_texts, session, manifest, plan.task, tokenizer)
-    if plan.options.device == "cuda" and manifest is not None:
-        try_graph(plan, session)
+    if tokenizer is not None and plan.manifest is not None and plan.task is not None:
+        run = partial(_run_texts, session, plan.manifest, plan.task, tokenizer)
     warm_up(plan.samples, plan.interface, plan.folder, run)
-    if manifest is not None and plan.task is not None and plan.can_measure_cost:
-        run_lengths = lengths_runner(plan, session)
-        cost = measure_cost(run_lengths, manifest.max_tokens, plan.settings.measure_cost_s)
     max_mib = plan.settings.lone_session_mib
-    if (options := polling_options(plan.graph, plan.options, max_mib)) is not None:
+    num_bytes = num_bytes_of(plan.graph)
+    if (options := polling_options(num_bytes, plan.options, max_mib)) is not None:
         session = LoneSession(session, openers.session(plan.graph, options))
-    sessions = (session,) * plan.instances
-    return LoadedVersion(plan, sessions, tokenizer, cost=cost)
+    return LoadedVersion(plan, (session,) * plan.instances, tokenizer, cost=opened.cost)
 
 
-def _open_tokenizer(plan: ModelPlan, manifest: Manifest) -> TextTokenizer:
-    """The tokenizer of symbols for a recurrent network, and of texts for others."""
-    file, max_characters = plan.graph.with_name("tokenizer.json"), plan.settings.max_text_characters
+def _open_tokenizer(plan: ModelPlan) -> TextTokenizer | None:
+    """The tokenizer of symbols for a recurrent network, of texts for others; None where it is else.
+
+    A decoder opens its own, which is bounded by the graph.
+    """
+    manifest, max_characters = plan.manifest, plan.settings.max_text_characters
+    if manifest is None or (plan.task is None and not manifest.is_recurrent):
+        return None
+    file = plan.graph.with_name("tokenizer.json")
     if plan.task is None:
         return TextTokenizer(file, manifest.max_source_tokens, max_characters)
     has_encodings = plan.task.needs_encodings

@@ -5,8 +5,8 @@ docs/how-to/cuda.md.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +18,11 @@ from service.contract.config_completion import leaves_batching_open
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays
 from service.errors import LoadError, ModelFailed
-from service.repository.layouts import choose_layout
-from service.repository.measuring import Run, made_up_items
+from service.repository.layouts import LayoutChoice, choose_layout
+from service.repository.measuring import Run, made_up_items, measure_cost
 from service.repository.plan import ModelPlan
 from service.repository.row_check import RowCheck, check_rows
+from service.runtime.cost import CostCurve
 from service.runtime.session import RunStop, Session, SessionOptions, load_error
 from service.serving.tasks.task import TextTask
 
@@ -30,43 +31,64 @@ TRIED_TOKENS = 8  # of a row that a graph is tried with
 logger = logging.getLogger(__name__)
 
 
-def open_graph(plan: ModelPlan, open_session: OpenSession) -> tuple[ModelPlan, Session]:
-    """The graph of a plan, or of its alternative if that is faster here, and the plan with it.
+@dataclass(frozen=True, slots=True)
+class OpenedGraph:
+    """The graph that is served, its plan, and what its runs cost."""
 
-    Raises `LoadError` where none can be opened.
+    plan: ModelPlan
+    session: Session
+    run_lengths: Run | None  # a batch of sample texts; None: it reads none
+    cost: CostCurve | None = None  # None: not measured
+
+
+def open_graph(plan: ModelPlan, open_session: OpenSession) -> OpenedGraph:
+    """The graph of a plan, or of its alternative if that is faster here.
+
+    Raises `LoadError` where none can be opened, or computes.
     """
-    opened: dict[str, tuple[ModelPlan, Session]] = {}
+    opened: dict[str, OpenedGraph] = {}
     errors: list[LoadError] = []
     for each in filter(None, (plan, plan.alternative)):
         try:
             session = open_session(each.graph, each.options)
-            obstacle = rows_obstacle(each, session)
-            opened[each.layout] = each.completed(session.signature, obstacle), session
+            completed = each.completed(session.signature, _rows_obstacle(each, session))
+            graph = OpenedGraph(completed, session, _lengths_runner(each, session))
+            _try_graph(graph)
+            opened[each.layout] = graph
         except LoadError as error:
             errors.append(error)
     if not opened:
         raise errors[0]
-    if plan.alternative is None:
-        return opened[plan.layout]
+    chosen, reason = next(iter(opened.values())), ""
     if errors:
         logger.warning("'%s' has one graph less to choose from: %s", plan.name, errors[0])
-        ((chosen, session),) = opened.values()
-        return replace(chosen, layout_reason="the other graph cannot be opened"), session
-    runs = {name: lengths_runner(*each) for name, each in opened.items()}
-    manifest, limits = plan.alternative.manifest, plan.limits
-    assert manifest is not None, "only a graph of a manifest has an alternative"
-    max_s = plan.settings.measure_cost_s
+        reason = "the other graph cannot be opened"
+    elif plan.alternative is not None:
+        layout = _faster(plan, opened)
+        chosen, reason = opened[layout.name], layout.reason
+    plan = replace(chosen.plan, layout_reason=reason, alternative=None)
+    cost = None
+    if chosen.run_lengths is not None and plan.manifest is not None and plan.can_measure_cost:
+        most = plan.manifest.max_tokens
+        cost = measure_cost(chosen.run_lengths, most, plan.settings.measure_cost_s)
+    return replace(chosen, plan=plan, cost=cost)
+
+
+def _faster(plan: ModelPlan, opened: Mapping[str, OpenedGraph]) -> LayoutChoice:
+    """The faster of two graphs by their layouts. Raises `LoadError`."""
+    assert plan.manifest is not None, "only a graph of a manifest has an alternative"
+    runs = {name: each.run_lengths for name, each in opened.items() if each.run_lengths}
+    max_s, max_rows = plan.settings.measure_cost_s, plan.limits.max_rows
     try:
-        layout = choose_layout(runs, manifest.max_tokens, limits.max_rows, max_s)
+        layout = choose_layout(runs, plan.manifest.max_tokens, max_rows, max_s)
     except ModelFailed as error:
         raise load_error(plan.graph, str(error), plan.options) from error
     if layout.failure is not None:
         logger.warning("'%s': %s: %s", plan.name, layout.reason, layout.failure)
-    chosen, session = opened[layout.name]
-    return replace(chosen, layout_reason=layout.reason, alternative=None), session
+    return layout
 
 
-def rows_obstacle(plan: ModelPlan, session: Session) -> str:
+def _rows_obstacle(plan: ModelPlan, session: Session) -> str:
     """Why requests cannot share runs of a graph without a manifest; empty where they may.
 
     It is logged where the configuration leaves open whether they do.
@@ -99,17 +121,18 @@ def rows_obstacle(plan: ModelPlan, session: Session) -> str:
     return check.obstacle
 
 
-def try_graph(plan: ModelPlan, session: Session) -> None:
-    """Run a graph once, or raise `LoadError`.
+def _try_graph(graph: OpenedGraph) -> None:
+    """Run a graph on a GPU once, or raise `LoadError`.
 
-    On a GPU a library, kernels for this GPU or memory may be missing, which no session knows before
+    A library, kernels for this GPU or memory may be missing there, which no session knows before
     it runs. Models without texts and images are tried by their `model_warmup`.
     """
-    assert plan.manifest is not None, "others have inputs of unknown shapes"
+    plan, session = graph.plan, graph.session
+    if plan.options.device != "cuda" or plan.manifest is None:
+        return
     try:
-        if plan.task is not None:
-            num_tokens = min(TRIED_TOKENS, plan.manifest.max_tokens)
-            lengths_runner(plan, session)((num_tokens,), RunStop())
+        if graph.run_lengths is not None:
+            graph.run_lengths((min(TRIED_TOKENS, plan.manifest.max_tokens),), RunStop())
         elif plan.manifest.image is not None:
             image = {
                 spec.name: np.zeros((1, *spec.dims[1:]), spec.datatype.dtype)
@@ -120,10 +143,10 @@ def try_graph(plan: ModelPlan, session: Session) -> None:
         raise load_error(plan.graph, str(error), plan.options) from error
 
 
-def lengths_runner(plan: ModelPlan, session: Session) -> Run:
-    """Runner of a batch of sample rows of given lengths."""
-    assert plan.manifest is not None, "texts are read by graphs with a manifest"
-    assert plan.task is not None, "the same"
+def _lengths_runner(plan: ModelPlan, session: Session) -> Run | None:
+    """Runner of a batch of sample rows of given lengths; None for a model that reads no texts."""
+    if plan.manifest is None or plan.task is None:
+        return None
     return partial(_run_lengths, session, plan.manifest, plan.task)
 
 

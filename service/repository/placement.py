@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from service.contract.config_completion import copy_of
-from service.contract.model_config import parameter
-from service.contract.session_tuning import session_tuning
+from service.contract.session_tuning import SessionTuning
 from service.runtime.cpus import available_cpus
 from service.runtime.session import SessionOptions
 from service.settings import Settings
@@ -29,7 +28,11 @@ class Graphs:
 
 
 def place(
-    config: ModelConfig, settings: Settings, choose_device: ChooseDevice, graphs: Graphs
+    config: ModelConfig,
+    settings: Settings,
+    choose_device: ChooseDevice,
+    tuning: SessionTuning,
+    graphs: Graphs,
 ) -> tuple[ModelConfig, SessionOptions]:
     """The configuration with its instances resolved, and how each of them computes.
 
@@ -38,7 +41,7 @@ def place(
     config = copy_of(config)
     if not config.instance_group:
         config.instance_group.add()
-    num_threads = parameter(config, "intra_op_thread_count", settings.num_threads)
+    num_threads = settings.num_threads if tuning.num_threads is None else tuning.num_threads
     group = config.instance_group[0]  # all are of one kind, in one place
     if group.kind == group.KIND_AUTO:
         device = choose_device(settings.device)
@@ -51,7 +54,6 @@ def place(
         if device == "cuda" and not each.gpus:
             each.gpus.append(0)
         each.count = each.count or (1 if graphs.is_generative else settings.instances)
-    tuning = session_tuning(config)
     allows_cpu_nodes = tuning.allows_cpu_nodes
     if allows_cpu_nodes is None:  # graphs of others may be worth it, ours are made for a device
         allows_cpu_nodes = not graphs.has_manifest

@@ -34,6 +34,7 @@ from service.runtime.session import SessionOptions
 from service.serving.tasks.table import complete_config, text_task
 from service.serving.tasks.task import TextTask
 from service.settings import Settings
+from service.text.conversation import CHAT_FILES
 
 
 @dataclass(frozen=True)  # no slots: what is derived from it is kept
@@ -50,6 +51,7 @@ class ModelPlan:
     choice: Choice | None  # of the graph; None: there is nothing to choose from
     options: SessionOptions
     labels: Mapping[str, list[str]]  # of outputs whose values are classes
+    chat_files: Mapping[str, str]  # texts of a generative model's templates, by path
     # An encoder's graph of the other layout, to be measured beside this one.
     alternative: "ModelPlan | None" = None
     layout_reason: str = ""  # why its graph has this layout; empty where there is no other
@@ -173,24 +175,26 @@ def plan_of(
     `config` is as it was parsed, or as the plan of the version before this one completed it: all
     versions of a model share one.
     """
-    files = read_version(folder, number, config.default_model_filename)
+    files = read_version(folder, number, config.default_model_filename, CHAT_FILES)
     manifest, names, choice = files.manifest, files.graphs[:1], None
     is_generative = manifest is not None and manifest.is_generative
     label_files = {output.name: output.label_filename for output in config.output}
     labels = {} if is_generative else read_labels(folder, label_files)
+    if is_generative:
+        check_generative(config)
     task = None
     if manifest is not None and manifest.reads_texts:
         task = text_task(manifest)
         labels = {"logits": list(manifest.labels), **labels}
-    if is_generative:
-        check_generative(config)
+    if manifest is not None and not manifest.is_recurrent:
+        config = complete_config(config, manifest, settings.default_max_batch_size)
     tuning = session_tuning(config)
     precision, source = tuning.precision, "config.pbtxt"
     if not precision:
         precision, source = settings.precision, "--precision"
     can_use_cuda = manifest is None or has_graph_for("cuda", manifest, files.graphs, precision)
     graphs = Graphs(manifest is not None, is_generative, can_use_cuda)
-    config, options = place(config, settings, choose_device, graphs)
+    config, options = place(config, settings, choose_device, tuning, graphs)
     if manifest is not None:
         device = "openvino" if tuning.cpu_accelerators else options.device
         names, choice = choose_graph(manifest, files.graphs, precision, source, device, cpu_flags())
@@ -199,8 +203,6 @@ def plan_of(
             layout = tuning.cache_layout or settings.cache_layout
         names = of_layout(manifest, names, layout)
         names = names[:1] if task is None else names
-        if not manifest.is_recurrent:
-            config = complete_config(config, manifest, settings.default_max_batch_size)
     plan = ModelPlan(
         folder=folder,
         number=number,
@@ -212,6 +214,7 @@ def plan_of(
         choice=choice,
         options=options,
         labels=labels,
+        chat_files=files.chat,
     )
     if manifest is None or len(names) == 1:
         return plan

@@ -63,10 +63,10 @@ def _unary(operation: Operation, _: float) -> Callable[[Any, Context], Any]:
 
 
 def _writing(operation: Operation, send_timeout_s: float) -> Callable[[Any, Context], Any]:
-    call = operation.call
+    call = operation.stream
     codes = ATTENDANT_CODES if operation.is_typed else INFERENCE_CODES
 
-    async def answer(request: object, context: Context) -> None:
+    async def answer(request: Any, context: Context) -> None:  # noqa: ANN401 - a message
         received_s, remaining_s = time.monotonic(), context.time_remaining()
         deadline_s = None if remaining_s is None else received_s + remaining_s
         write = functools.partial(send, context, send_timeout_s)

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.InvalidArgument: StatusCode.INVALID_ARGUMENT,
     errors.InputTooLong: StatusCode.INVALID_ARGUMENT,
+    errors.LacksKind: StatusCode.INVALID_ARGUMENT,
     errors.NoChatTemplate: StatusCode.INVALID_ARGUMENT,
     errors.NotFound: StatusCode.NOT_FOUND,
     errors.AlreadyExists: StatusCode.ALREADY_EXISTS,

@@ -46,8 +46,8 @@ def check_sizes(files: Sequence[bytes], limits: ImageLimits) -> None:
     """Raise `InvalidArgument` for a file that is empty or over the limit."""
     for index, file in enumerate(files):
         if not 1 <= len(file) <= limits.max_bytes:
-            raise InvalidArgument(
-                f"image {index} has {len(file)} bytes, the server takes 1 to {limits.max_bytes}"
+            raise _refused(
+                index, f"has {len(file)} bytes, the server takes 1 to {limits.max_bytes}"
             )
 
 
@@ -83,6 +83,11 @@ def decode_images(
     return DecodedImages(values, sizes)
 
 
+def _refused(index: int, reason: str) -> InvalidArgument:
+    """The error of one of the images."""
+    return InvalidArgument(reason, f"images[{index}]", subject=f"image {index}")
+
+
 def inverted(file: bytes, limits: ImageLimits) -> bytes:
     """The image as PNG with light and dark exchanged, or `InvalidArgument`."""
     from PIL import ImageOps
@@ -106,20 +111,19 @@ def _open(file: bytes, index: int, limits: ImageLimits) -> "Image.Image":
     try:
         image = Image.open(BytesIO(file), formats=FORMATS)
     except Image.DecompressionBombError as error:
-        raise InvalidArgument(f"image {index} has too many pixels: {error}") from error
+        raise _refused(index, f"has too many pixels: {error}") from error
     except Exception as error:  # each format raises its own
-        raise InvalidArgument(
-            f"image {index} is not an image in a format that is read: {' or '.join(FORMATS)}"
+        raise _refused(
+            index, f"is not an image in a format that is read: {' or '.join(FORMATS)}"
         ) from error
     if not 1 <= image.width * image.height <= limits.max_pixels:
-        raise InvalidArgument(
-            f"image {index} has {image.width} x {image.height} pixels, the server takes 1 to "
-            f"{limits.max_pixels} in all"
+        raise _refused(
+            index,
+            f"has {image.width} x {image.height} pixels, the server takes 1 to "
+            f"{limits.max_pixels} in all",
         )
     if image.format == "JPEG" and (num_scans := file.count(START_OF_SCAN)) > MAX_SCANS:
-        raise InvalidArgument(
-            f"image {index} has {num_scans} scans, the server takes at most {MAX_SCANS}"
-        )
+        raise _refused(index, f"has {num_scans} scans, the server takes at most {MAX_SCANS}")
     return image
 
 
@@ -135,12 +139,13 @@ def _pixels_of(
             upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
         upright = upright.convert("L" if image_input.channels == 1 else "RGB")
     except Exception as error:  # each format raises its own
-        raise InvalidArgument(f"image {index} is broken or cut off: {error}") from error
+        raise _refused(index, f"is broken or cut off: {error}") from error
     height, width = image_input.resized(upright.height, upright.width)
     if height * width > max(limits.max_pixels, image_input.height * image_input.width):
-        raise InvalidArgument(
-            f"image {index} has {upright.width} x {upright.height} pixels, which become "
-            f"{width} x {height}; the server takes at most {limits.max_pixels} in all"
+        raise _refused(
+            index,
+            f"has {upright.width} x {upright.height} pixels, which become "
+            f"{width} x {height}; the server takes at most {limits.max_pixels} in all",
         )
     if upright.size != (width, height):
         upright = upright.resize((width, height), Image.Resampling[image_input.resample.upper()])

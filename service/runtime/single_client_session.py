@@ -5,13 +5,12 @@ Whether threads poll is a property of a session and not of a run, so there are t
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
 
 import numpy as np
 
 from service.contract.tensors import Arrays, Signature
-from service.runtime.session import RunStop, Session, SessionOptions, num_bytes_of
+from service.runtime.session import RunStop, Session, SessionOptions
 
 SPIN_US = 50  # measured: decision 0040
 
@@ -51,14 +50,14 @@ class LoneSession:
                 self._num_running -= 1
 
 
-def polling_options(graph: Path, options: SessionOptions, max_mib: int) -> SessionOptions | None:
+def polling_options(num_bytes: int, options: SessionOptions, max_mib: int) -> SessionOptions | None:
     """How a second session of a graph computes runs that are alone; None where there is none.
 
-    `max_mib` bounds the file and its weights, of which a second session holds another copy.
+    `max_mib` bounds the bytes of file and weights, of which a second session holds another copy.
     """
     is_asleep = options.device == "cpu" and not options.can_spin and not options.spin_us
     if not max_mib or not is_asleep or options.num_threads == 1:
         return None
-    if num_bytes_of(graph) > max_mib * 2**20:
+    if num_bytes > max_mib * 2**20:
         return None
     return replace(options, spin_us=SPIN_US)

@@ -27,6 +27,7 @@ from service.serving.tasks.table import text_task
 from service.serving.tasks.task import GraphOutput, OutputRows, Reading, TextReply
 from service.serving.tensor_model import BatchedModel
 from service.serving.workers import Tokenizing
+from service.text.places import place_of
 from service.text.tokenizer import EncodedText, Text, TextTokenizer, TokenRows, check_rows
 
 T = TypeVar("T")
@@ -214,7 +215,8 @@ class TextModel(BatchedModel):
         for index, row in enumerate(rows):
             for part in (row, row.target):
                 if part is not None:
-                    check_rows(f"text {index}", part.input_ids, num_rows, self.tokenizer.spelling)
+                    place = place_of(index, is_pair=part is row.target)
+                    check_rows(place, part.input_ids, num_rows, self.tokenizer.spelling)
 
 
 def parts_of(rows: Sequence[EncodedText], limits: BatchLimits) -> list[list[EncodedText]]:

@@ -9,11 +9,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from service.calls.conversation import Conversation
-from service.contract.files import read_text
 from service.errors import InvalidArgument, LoadError
 
 TOKENIZER_CONFIG, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
@@ -22,6 +20,11 @@ DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates
 MAX_TEMPLATE_BYTES = 2**20  # published ones have 0.1 to 20 KB
 MAX_CONFIG_BYTES = 2**26  # it may list every added token
 MAX_TEMPLATES = 16
+CHAT_FILES = {  # of a version's folder, and the most bytes of each
+    TOKENIZER_CONFIG: MAX_CONFIG_BYTES,
+    TEMPLATE_FILE: MAX_TEMPLATE_BYTES,
+    f"{MORE_TEMPLATES}/*{SUFFIX}": MAX_TEMPLATE_BYTES,
+}
 # In which form a model calls functions, by what the template that declares them writes.
 TOOL_FORMS = {"<tool_call>": "hermes", "[TOOL_CALLS]": "mistral", "ipython": "llama"}
 SYSTEM, DEVELOPER = "system", "developer"
@@ -35,14 +38,14 @@ class ChatTemplates:
     special_tokens: Mapping[str, str]  # as `bos_token`
 
     @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Chat templates of a folder; None where it has none. Raises `LoadError`."""
-        config = _read_config(folder / TOKENIZER_CONFIG)
+    def of(cls, files: Mapping[str, str]) -> Self | None:
+        """Chat templates of `CHAT_FILES`; None where there are none. Raises `LoadError`."""
+        config = _config_of(files.get(TOKENIZER_CONFIG, "{}"))
         texts = texts_of(config.get("chat_template"))
-        if (folder / TEMPLATE_FILE).exists():
-            texts[DEFAULT] = read_text(folder / TEMPLATE_FILE, MAX_TEMPLATE_BYTES)
-        for path in sorted((folder / MORE_TEMPLATES).glob(f"*{SUFFIX}")):
-            texts[path.name.removesuffix(SUFFIX)] = read_text(path, MAX_TEMPLATE_BYTES)
+        for path, text in files.items():
+            if path != TOKENIZER_CONFIG:
+                name = path.rpartition("/")[2].removesuffix(SUFFIX)
+                texts[DEFAULT if path == TEMPLATE_FILE else name] = text
         if not texts:
             return None
         if len(texts) > MAX_TEMPLATES or sum(map(len, texts.values())) > MAX_TEMPLATE_BYTES:
@@ -89,15 +92,13 @@ class ChatTemplates:
         return messages
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
+def _config_of(text: str) -> dict[str, Any]:
     try:
-        config = json.loads(read_text(path, MAX_CONFIG_BYTES))
+        config = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise LoadError(f"{path.name}: {error}") from error
+        raise LoadError(f"{TOKENIZER_CONFIG}: {error}") from error
     if not isinstance(config, dict):
-        raise LoadError(f"{path.name}: expected an object")
+        raise LoadError(f"{TOKENIZER_CONFIG}: expected an object")
     return config
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from service.contract.manifest import DOCUMENT_PLACE, QUERY_PLACE
-from service.errors import InputTooLong, InvalidArgument
+from service.errors import InputTooLong
+from service.text.places import Place, place_of
 from service.text.tokenizer import EncodedText, Text, TextTokenizer
 
 QUERY = "query"
@@ -46,9 +47,10 @@ class PairTokenizer(TextTokenizer):
             num_kept = min(num_document, bound or num_document)
             if num_kept > room and room < 1:
                 raise InputTooLong(
-                    f"{QUERY} has {len(query.ids)} tokens, the model takes at most "
+                    f"has {len(query.ids)} tokens, the model takes at most "
                     f"{len(query.ids) + room - 1} and a document: shorten it",
                     QUERY,
+                    subject=QUERY,
                 )
             if num_kept > room and not can_truncate:
                 raise self._too_long(texts, index, len(encoding.ids))
@@ -61,11 +63,11 @@ class PairTokenizer(TextTokenizer):
             rows.append(EncodedText(ids, types, num_kept < num_document))
         return rows
 
-    def _name_of(self, texts: Sequence[Text], index: int) -> tuple[str, str | None]:
+    def _place(self, texts: Sequence[Text], index: int) -> Place:
         if not isinstance(texts, QueriedDocuments):
-            return super()._name_of(texts, index)
-        name = f"documents[{index}]"
-        return f"{name} with its {QUERY}", name
+            return super()._place(texts, index)
+        path = f"documents[{index}]"
+        return Place(f"{path} with its {QUERY}", path, QUERY)
 
 
 class TemplatePairTokenizer(PairTokenizer):
@@ -104,23 +106,24 @@ class TemplatePairTokenizer(PairTokenizer):
     def _bounds(self, texts: Sequence[Text]) -> list[int]:
         """The tokens that each body may have."""
         if isinstance(texts, QueriedDocuments):
-            num_others = self._num_others(texts.query, QUERY, QUERY)
+            num_others = self._num_others(texts.query, Place(QUERY, QUERY))
             most = num_others + (texts.max_document_tokens or self._room)
             return [min(self._room, most)] * len(texts)
         for index, text in enumerate(texts):
             if isinstance(text, str):
-                raise InvalidArgument(f"text {index} is no pair, and the model reads pairs")
-            self._num_others(text[0], self._name_of(texts, index)[0], "texts")
+                raise place_of(index).refused("is no pair, and the model reads pairs")
+            self._num_others(text[0], place_of(index))
         return [self._room] * len(texts)
 
-    def _num_others(self, query: str, name: str, field: str) -> int:
+    def _num_others(self, query: str, place: Place) -> int:
         """The tokens in front of a document; raises `InputTooLong` where they leave it no room."""
         before = f"{self._before}{query}{self._between}"
         num_tokens = len(self._whole.encode(before, add_special_tokens=False).ids)
         if num_tokens >= self._room:
             raise InputTooLong(
-                f"{name} has with the model's template {num_tokens} tokens in front of a document, "
+                f"has with the model's template {num_tokens} tokens in front of a document, "
                 f"the model takes at most {self._room - 1}: shorten it",
-                field,
+                place.field,
+                subject=place.subject,
             )
         return num_tokens

@@ -18,6 +18,7 @@ import tokenizers
 
 from service.contract.prompt_reading import PromptReading
 from service.errors import InputTooLong, InvalidArgument, LoadError, ModelFailed, invalid_field
+from service.text.places import Place, place_of, place_of_tokens
 from service.text.special_texts import Span, SpecialTexts, SpecialToken
 from service.text.token_bytes import ByteKind, bytes_of_tokens, kind_of_bytes
 from service.text.tokenizer_cost import check_growth, check_ids, has_known_time
@@ -117,11 +118,8 @@ class _Tokenizer:
         for index, text in enumerate(texts):
             size = len(text) if isinstance(text, str) else sum(map(len, text))
             if size > self._max_text_characters:
-                name, field = self._name_of(texts, index)
-                raise InvalidArgument(
-                    f"{name} has {size} characters, "
-                    f"the server takes at most {self._max_text_characters}",
-                    field,
+                raise self._place(texts, index).refused(
+                    f"has {size} characters, the server takes at most {self._max_text_characters}"
                 )
             total += size
         if total > MAX_TEXTS_OF_FULL_SIZE * self._max_text_characters:
@@ -143,9 +141,9 @@ class _Tokenizer:
         num_tokens = len(_encoding(self._whole, text[:size], has_places=False))
         return text[:size] if num_tokens > max_tokens + SURPLUS_TOKENS else None
 
-    def _name_of(self, texts: Sequence[Text], index: int) -> tuple[str, str | None]:  # noqa: ARG002
-        """Name of one of the texts in an error, and the field that it came in, if it is known."""
-        return f"text {index}", None
+    def _place(self, texts: Sequence[Text], index: int) -> Place:
+        """The place of one of the texts, as errors name it."""
+        return place_of(index, is_pair=not isinstance(texts[index], str))
 
     @property
     def num_tokens(self) -> int:
@@ -301,7 +299,7 @@ class TextTokenizer(_Tokenizer):
             encoding = next(encodings) if word_ids is None else None
             ids = word_ids if encoding is None else encoding.ids
             if not ids:
-                raise InvalidArgument(f"text {index} has no tokens")
+                raise self._place(texts, index).refused("has no tokens")
             is_long = len(ids) > self._max_tokens
             if is_long and not can_truncate:
                 raise self._too_long(texts, index, len(ids))
@@ -334,32 +332,28 @@ class TextTokenizer(_Tokenizer):
         return EncodedText(row, np.zeros_like(row), is_long)
 
     def _too_long(self, texts: Sequence[Text], index: int, num_tokens: int | str) -> InputTooLong:
-        name, field = self._name_of(texts, index)
-        return InputTooLong(
-            f"{name} has {num_tokens} tokens, the model takes at most {self._max_tokens}: "
-            "shorten it, or ask for truncation",
-            field,
-        )
+        return self._place(texts, index).too_long(num_tokens, self._max_tokens)
 
     def take(self, rows: TokenRows, can_truncate: bool) -> list[EncodedText]:
         """Rows of tokens as they are, or `InvalidArgument` as `encode` raises it."""
-        return [self._taken(ids, f"token_ids[{n}]", can_truncate) for n, ids in enumerate(rows)]
+        return [self._taken(ids, place_of_tokens(n), can_truncate) for n, ids in enumerate(rows)]
 
-    def _taken(self, ids: Sequence[int], name: str, can_truncate: bool) -> EncodedText:
+    def _taken(self, ids: Sequence[int], place: Place, can_truncate: bool) -> EncodedText:
         is_long = len(ids) > self._max_tokens
         if not ids:
-            raise invalid_field(name, "has no tokens")
+            raise place.refused("has no tokens")
         if is_long and not can_truncate:
-            raise InputTooLong(
-                f"{name} has {len(ids)} tokens, the model takes at most {self._max_tokens}: "
-                "shorten it, or ask for truncation",
-                name,
-            )
+            raise place.too_long(len(ids), self._max_tokens)
         kept = ids[-self._max_tokens :] if self.cuts_left else ids[: self._max_tokens]
         row = np.array([kept], np.int64)
         unknown = row[(row < 0) | (row >= self.num_tokens)]
         if unknown.size:
-            raise invalid_field(name, f"has {unknown[0]}, expected 0 to {self.num_tokens - 1}")
+            raise InvalidArgument(
+                f"has {unknown[0]}, expected 0 to {self.num_tokens - 1}",
+                place.field,
+                subject=place.subject,
+                remedy="tokenizer",
+            )
         return EncodedText(row, np.zeros_like(row), is_long)
 
     def _cut(self, text: Text) -> tokenizers.Encoding:
@@ -375,7 +369,10 @@ class SourceAndTargetTokenizer(TextTokenizer):
             return super().encode(texts, can_truncate)
         read, written = zip(*texts, strict=True)
         sources = super().encode(read, can_truncate)
-        targets = super().encode(written, can_truncate)
+        try:
+            targets = super().encode(written, can_truncate)
+        except InvalidArgument as error:
+            raise error.at({"texts": "text_pairs"}) from error
         pairs = zip(sources, targets, strict=True)
         return [replace(source, target=target) for source, target in pairs]
 
@@ -394,22 +391,25 @@ class WindowTokenizer(TextTokenizer):
         assert not isinstance(text, str), "a question and a context"
         for name, part in zip(("question", "context"), text, strict=True):
             if not part.strip():
-                raise InvalidArgument(f"{name} {index} is empty")
+                raise InvalidArgument("is empty", name, subject=f"{name} {index}")
         question, context = (_encoding(self._whole, part) for part in text)
         most = self._max_tokens - self._whole.num_special_tokens_to_add(is_pair=True)
         room = most - len(question.ids)
         if room < MIN_WINDOW_TOKENS:
             raise InvalidArgument(
-                f"question {index} has {len(question.ids)} tokens, the model takes at most "
-                f"{most - MIN_WINDOW_TOKENS}"
+                f"has {len(question.ids)} tokens, the model takes at most "
+                f"{most - MIN_WINDOW_TOKENS}",
+                "question",
+                subject=f"question {index}",
             )
         overlap = min(MAX_OVERLAP_TOKENS, room // 2)
         num_windows = 1 + -(-max(0, len(context.ids) - room) // (room - overlap))
         if num_before + num_windows > MAX_WINDOWS:
             others = f", and those before it take {num_before}" if num_before else ""
             raise InvalidArgument(
-                f"context {index} takes {num_windows} windows, the server reads {MAX_WINDOWS} of a "
-                f"request{others}"
+                f"takes {num_windows} windows, the server reads {MAX_WINDOWS} of a request{others}",
+                "context",
+                subject=f"context {index}",
             )
         context.truncate(room, stride=overlap)
         rows = []
@@ -498,7 +498,7 @@ class PromptTokenizer(_Tokenizer):
     def _known(self, ids: np.ndarray) -> np.ndarray:
         """The ids, or `InvalidArgument` for a token that the network does not know."""
         if self._num_rows is not None:
-            check_rows("the prompt", ids, self._num_rows, self.spelling, "prompt")
+            check_rows(Place("the prompt", "prompt"), ids, self._num_rows, self.spelling)
         return ids
 
     def _cut_inside(self, prompt: str, reading: PromptReading) -> list[int]:
@@ -576,16 +576,13 @@ def _checked(ids: Sequence[int], reading: PromptReading) -> np.ndarray:
     return np.array(ids, np.int64)
 
 
-def check_rows(
-    name: str, ids: np.ndarray, num_rows: int, spell: Callable[[int], str], field: str | None = None
-) -> None:
+def check_rows(place: Place, ids: np.ndarray, num_rows: int, spell: Callable[[int], str]) -> None:
     """Raise `InvalidArgument` for a token that the network's table of `num_rows` has no row for."""
     largest = int(ids.max(initial=-1))
     if largest >= num_rows:
-        raise InvalidArgument(
-            f"{name} has the token {spell(largest)!r} (id {largest}), which the tokenizer knows "
-            f"and the model does not: its table of tokens has {num_rows} rows; leave it out",
-            field,
+        raise place.refused(
+            f"has the token {spell(largest)!r} (id {largest}), which the tokenizer knows "
+            f"and the model does not: its table of tokens has {num_rows} rows; leave it out"
         )
 
 

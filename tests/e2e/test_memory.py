@@ -14,10 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from loadtests.load.graphs import write_identity
-from loadtests.measure.neighbours import IDENTITY, beside
 from tests.e2e.calls import LIMIT_S
 from tests.e2e.graphs import model_of, slow_identity, tensor, write_graph, write_slow_text
+from tests.e2e.large_messages import IDENTITY, beside
 from tests.e2e.server import ServerProcess, eventually
 from tests.e2e.soak import Memory
 
@@ -175,7 +174,7 @@ async def test_no_message_outlives_its_call(
 
 def test_small_calls_do_not_wait_for_large_answers(tmp_path: Path) -> None:
     """Half of them are answered between two messages of 40 MB, of which 8 are under way."""
-    write_identity(tmp_path, IDENTITY)
+    write_graph(identity(), tmp_path, IDENTITY)
     with ServerProcess(tmp_path) as process:
         waits = beside(process.address, clients=8, megabytes=40, seconds=5)
     for call, waits_ms in waits.items():

@@ -1,18 +1,17 @@
 """Speed, the server's cost and layouts with tiny models on the CPU; none is a benchmark."""
 
 import time
-from collections import Counter
 
-import numpy as np
 import pytest
 
-from loadtests.gpu import encoders, layouts, server_cost, speed
+from loadtests.compare.worker import Answer, Work
+from loadtests.gpu import decoders, encoders, layouts, speed
 from loadtests.gpu.context import Context, Findings, Run
-from loadtests.gpu.decoders import COMPILED, STATIC
 from loadtests.gpu.layouts import shared_prompts
+from loadtests.gpu.measuring import CHECKED, way_of
 from loadtests.gpu.models import export, models_of
 from loadtests.gpu.sections import TINY_SHAPES
-from loadtests.gpu.timing import MachineLimits
+from loadtests.measure.results import read_all
 
 pytestmark = pytest.mark.timeout(300)
 SHAPES = TINY_SHAPES[:2]
@@ -36,77 +35,119 @@ def findings(context: Context) -> Findings:
     return context.findings
 
 
-def test_every_load_has_each_way(findings: Findings) -> None:
-    by_load: dict[str, set[str]] = {}
-    for row in findings["tables"]["Encoders"]:
-        by_load.setdefault(row["load"], set()).add(row["way"])
-    assert set(by_load) == set(encoders.loads(is_tiny=True))
-    for ways in by_load.values():
-        assert ways == {encoders.EAGER, encoders.COMPILED, *OURS}
-    counts = Counter(row["way"] for row in findings["tables"]["Decoders, prompts included"])
-    assert counts == {"ours, slots": 4, STATIC: 2, COMPILED: 2}
+def test_every_case_has_each_way(findings: Findings) -> None:
+    for passed, peers in (
+        ("eager", (encoders.EAGER, decoders.STATIC)),
+        ("compiled", (encoders.COMPILED, decoders.COMPILED)),
+    ):
+        rows = findings["tables"][f"gpu-encoders tiny-encoder {passed}"]
+        ways = {f"{load}: {way}" for load in encoders.loads(is_tiny=True) for way in OURS}
+        ways |= {f"{load}: {peers[0]}" for load in encoders.loads(is_tiny=True)}
+        assert {row["way"] for row in rows} == ways
+        rows = findings["tables"][f"gpu-decoders tiny-decoder {passed}"]
+        expected = {"ours, slots", peers[1]}
+        assert {row["way"] for row in rows} == {
+            f"{case}: {way}" for case in ("1 row", "4 rows") for way in expected
+        }
 
 
 def test_every_goal_has_its_figure(findings: Findings) -> None:
     goals = [claim["claim"] for claim in findings["claims"] if claim["kind"] == "goal"]
-    parts = ("matrix rate", f"over {encoders.COMPILED}", "memory bandwidth", "outside of", COMPILED)
+    parts = (
+        *("matrix rate", f"over {encoders.COMPILED}", "memory bandwidth", "outside of"),
+        f"over {decoders.COMPILED}",
+    )
     for part in parts:
         assert any(part in goal for goal in goals), part
 
 
-def test_what_is_timed_gives_pytorchs_logits(findings: Findings) -> None:
+def test_what_is_timed_gives_the_logits_of_the_network(findings: Findings) -> None:
     checks = [claim for claim in findings["claims"] if claim["kind"] == "check"]
     assert len(checks) == 2 * len(OURS) * len(encoders.loads(is_tiny=True))
-    assert all(claim["holds"] for claim in checks)
+    assert all(CHECKED in claim["claim"] and claim["holds"] for claim in checks)
 
 
-def test_ratios_are_of_our_fastest_way(findings: Findings) -> None:
-    for table in ("Encoders", "Decoders, prompts included"):
-        for row in findings["tables"][table]:
-            assert row["way"].startswith("ours") != ("ours over it" in row)
+def test_ratios_are_over_the_peer_of_the_same_case(findings: Findings) -> None:
+    for passed, peer in (("eager", encoders.EAGER), ("compiled", encoders.COMPILED)):
+        for row in findings["tables"][f"gpu-encoders tiny-encoder {passed}"]:
+            assert way_of(row["way"]).startswith("ours") == bool(row.get(f"over {peer}"))
+
+
+def test_figures_are_kept_as_those_of_every_measure(context: Context, findings: Findings) -> None:
+    """With the turns of every way, and the numbers that they are made of."""
+    results = read_all(context.run.out / "results")
+    result = results["gpu-decoders tiny-decoder eager"]
+    assert result.page == decoders.DECODERS.page
+    turns = result.rounds["4 rows: ours, slots"]
+    assert len(turns) == speed.TINY_ROUNDS
+    assert {"seconds", "tokens", "rows_a_step"} <= turns[0].keys()
+    assert "gpu-encoders tiny-encoder compiled" in results
+    assert findings["tables"].keys() - {"The machine's limits"} <= results.keys()
 
 
 def test_a_shape_that_fails_is_a_failed_check(context: Context) -> None:
     (model,) = models_of(context.run, ("tiny-llama", ""))
     other = Context(context.run, "6 speed", time.monotonic() + 60)
-    limits = MachineLimits(1.0, {"fp32": 1.0, "bf16": 1.0}, 1.0)
-    speed.measure(other, model, limits, 5.0, is_compiled=False)
-    (claim,) = other.findings["claims"]
-    assert claim["claim"] == "tiny-llama is timed"
-    assert not claim["holds"]
+    speed.measure(other, model, 5.0, "")
+    claims = other.findings["claims"]
+    assert {claim["claim"] for claim in claims} == {
+        f"gpu-decoders tiny-llama, {case}: ours, slots, is timed" for case in ("1 row", "4 rows")
+    }
+    assert not any(claim["holds"] for claim in claims)
+
+
+def test_a_case_without_time_is_left_out(context: Context) -> None:
+    (model,) = models_of(context.run, ("tiny-decoder", ""))
+    other = Context(context.run, "6 speed", time.monotonic() + 60)
+    speed.measure(other, model, 0.0, "")
+    assert not other.findings["claims"]
+    assert [said.partition(": ")[2] for said in other.findings["left_out"]] == [
+        "no time was left"
+    ] * 2
 
 
 def test_the_server_stands_beside_its_session(context: Context) -> None:
-    server_cost.run(context)
-    rows = context.findings["tables"]["The server"]
-    assert len(rows) == 2 * len(server_cost.TINY_LOADS)
-    assert {row["way"] for row in rows} == {"bare", "ours, served"}
-    assert all(row["mean latency, ms"] > 0 for row in rows)
+    speed.server_cost(context)
+    for per_request, in_flight, _ in speed.TINY_LOADS:
+        (table,) = (
+            rows
+            for title, rows in context.findings["tables"].items()
+            if title.startswith(f"{per_request} text") and title.endswith(f"{in_flight} in flight")
+        )
+        assert [row["way"] for row in table] == ["bare", "server"]
+        assert table[1]["mean latency, ms"]
 
 
 def test_slots_are_measured_under_all_loads(context: Context) -> None:
     """Memory for one slot lets one sequence run at a time."""
-    layouts.run(context)
-    rows = context.findings["tables"]["Layouts of the cache"]
-    assert [row["most"] for row in rows] == [4, 4, 1]
-    assert rows[1]["reused"] != "0%"
+    speed.layouts(context)
+    rows = context.findings["tables"]["gpu-layouts tiny-decoder"]
+    assert [row["most"].partition(" ")[0] for row in rows] == ["4", "4", "1"]
+    assert rows[1]["reused, %"] != "0"
 
 
 def test_prompts_of_a_round_share_beginnings_with_those_of_others() -> None:
     rounds = [shared_prompts(4, 16, number) for number in range(2)]
-    begins = [{tuple(prompt.ids[:16]) for prompt in prompts} for prompts in rounds]
+    begins = [{tuple(row[:16]) for row in work.rows} for work in rounds]
     assert len(begins[0] | begins[1]) <= layouts.NUM_GROUPS
     assert rounds[0] != rounds[1]
 
 
+def test_texts_that_differ_from_those_over_slots_are_counted() -> None:
+    """Of two texts of each of two rounds one differs: the round that both have done counts."""
+    outputs = {layouts.SLOTS: [[1], [2]], layouts.PAGED: [[1], [3]]}
+    texts: dict[str, list[list[object]]] = {layouts.SLOTS: [], layouts.PAGED: []}
+
+    def turn(layout: str) -> float:
+        answer = Answer(1.0, outputs[layout], first_s=[0.1])
+        works = lambda _: Work([[1], [1]], 2, [1, 1])  # noqa: E731
+        return layouts._turn(lambda _: answer, works, layout, texts).get("same", -1.0)
+
+    assert [turn(layout) for layout in (layouts.PAGED, layouts.SLOTS)] == [1.0, -1.0]
+    assert turn(layouts.PAGED) == 0.5
+
+
 def test_rows_of_real_lengths_are_sorted_and_none_is_lost() -> None:
-    load = encoders.loads(is_tiny=False)["real lengths"]
-    lengths = [length for batch in load for length in batch]
-    assert [len(batch) for batch in load] == [32] * 4
+    lengths, batch_rows = encoders.loads(is_tiny=False)["real lengths"]
+    assert (len(lengths), batch_rows) == (128, 32)
     assert lengths == sorted(lengths)
-
-
-def test_ids_are_padded_with_zeros() -> None:
-    (batch,) = encoders.batches_of([(3, 5)], 512)
-    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0], [1] * 5]
-    assert not np.any(batch["input_ids"] * (1 - batch["attention_mask"]))

@@ -11,11 +11,9 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from loadtests.load.generator import Share, run_load
-from loadtests.load.http_workloads import HTTP_KINDS, HttpClient
 from loadtests.load.main import main, write
 from loadtests.load.report import Report, Run
 from loadtests.load.scenario import (
-    PROTOCOLS,
     Scenario,
     Traffic,
     parse_scenario,
@@ -33,11 +31,11 @@ FAKES = {"classify": "spam", "embed": "mini", "generate": "tale", "infer": "simp
 @pytest_asyncio.fixture(loop_scope="function")
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     write_models(tmp_path)
-    async with serving(tmp_path, http_port=0) as server:
+    async with serving(tmp_path) as server:
         yield server
 
 
-def for_fakes(scenario: Scenario, rate: float = 60.0, protocol: str = "grpc") -> Scenario:
+def for_fakes(scenario: Scenario, rate: float = 60.0) -> Scenario:
     """The same scenario, of half a second, for the models of `write_models`."""
     traffic = tuple(
         replace(
@@ -51,32 +49,20 @@ def for_fakes(scenario: Scenario, rate: float = 60.0, protocol: str = "grpc") ->
         for kind in scenario.traffic
     )
     load = replace(scenario.load, rate=rate, seconds=0.5, warm_up_s=0.1, max_send_lag_ms=10_000)
-    load = replace(load, protocol=protocol)
     return replace(scenario, traffic=traffic, load=load)
 
 
 async def run(scenario: Scenario, served: Served) -> Tally:
-    if scenario.load.protocol == "http":
-        async with HttpClient([f"127.0.0.1:{served.app.http_port}"]) as client:
-            return await run_load(scenario, Share(), lambda: client, kinds=HTTP_KINDS)
     async with open_channel([f"127.0.0.1:{served.app.grpc_port}"]) as channel:
         stubs = Stubs(channel)
         return await run_load(scenario, Share(), lambda: stubs)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", scenario_names())
-async def test_every_scenario_runs(name: str, protocol: str, served: Served) -> None:
-    total = (await run(for_fakes(read_scenario(name), protocol=protocol), served)).total
+async def test_every_scenario_runs(name: str, served: Served) -> None:
+    total = (await run(for_fakes(read_scenario(name)), served)).total
     assert total.num_sent > 0
     assert set(total.statuses) <= {OK, LEFT}
-
-
-@pytest.mark.parametrize("tensors", ["binary", "json"])
-async def test_tensors_go_over_http_in_both_forms(tensors: str, served: Served) -> None:
-    text = f'[[traffic]]\nkind = "infer"\nmodel = "x"\nrows = 2\ntensors = "{tensors}"'
-    total = (await run(for_fakes(parse_scenario("x", text), protocol="http"), served)).total
-    assert set(total.statuses) == {OK}
 
 
 async def test_a_run_leaves_its_report(served: Served, tmp_path: Path) -> None:
@@ -92,32 +78,29 @@ async def test_a_run_leaves_its_report(served: Served, tmp_path: Path) -> None:
     assert (tmp_path / "report/report.png").stat().st_size > 1_000
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_generated_tokens_are_timed_and_counted(protocol: str, served: Served) -> None:
+async def test_generated_tokens_are_timed_and_counted(served: Served) -> None:
     text = '[[traffic]]\nkind = "generate"\nmodel = "tale"'
-    scenario = for_fakes(parse_scenario("x", text), protocol=protocol)
+    scenario = for_fakes(parse_scenario("x", text))
     total = (await run(scenario, served)).total
     assert total.first_token.count == total.statuses[OK] > 0
     assert total.inter_token.count > 0
     assert total.num_tokens >= 2 * total.statuses[OK]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_those_who_leave_are_counted_apart(protocol: str, served: Served) -> None:
+async def test_those_who_leave_are_counted_apart(served: Served) -> None:
     traffic = Traffic("classify", "spam", words=(1, 2), leave_share=1.0, leave_after_ms=1.0)
-    scenario = for_fakes(Scenario("x", "", (traffic,)), protocol=protocol)
+    scenario = for_fakes(Scenario("x", "", (traffic,)))
     served.sessions["spam"].hold()
     tally = await run(scenario, served)
     assert set(tally.total.statuses) == {LEFT}
     assert tally.total.num_lost == 0
 
 
-@pytest.mark.parametrize(("protocol", "status"), [("grpc", "NOT_FOUND"), ("http", "HTTP 404")])
-async def test_statuses_of_errors_are_counted(protocol: str, status: str, served: Served) -> None:
-    scenario = for_fakes(read_scenario("short"), protocol=protocol)
+async def test_statuses_of_errors_are_counted(served: Served) -> None:
+    scenario = for_fakes(read_scenario("short"))
     nobody = replace(scenario, traffic=(replace(scenario.traffic[0], model="nobody"),))
     tally = await run(nobody, served)
-    assert set(tally.total.statuses) == {status}
+    assert set(tally.total.statuses) == {"NOT_FOUND"}
     assert tally.good_share == 0.0
 
 
@@ -177,35 +160,6 @@ def test_a_rolling_restart_of_two_real_replicas_loses_nothing(tmp_path: Path) ->
     report = json.loads((folder / "report.json").read_text())
     assert [restart["replica"] for restart in report["restarts"]] == [0, 1]
     assert set(report["runs"][0]["total"]["statuses"]) == {"OK"}
-
-
-def test_the_command_speaks_http_to_a_server_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "http.toml"
-    text = SUMS.replace("rolling_restarts = 1", "rolling_restarts = 0")
-    path.write_text(text.replace("seconds = 12", "seconds = 1").replace("least_sent = 400", ""))
-    app = Typer()
-    app.command()(main)
-    flags = "--protocol", "http", "--output", str(tmp_path / "reports")
-    result = CliRunner().invoke(app, [str(path), *flags])
-    assert result.exit_code == 0, result.output
-    (folder,) = (tmp_path / "reports").iterdir()
-    report = json.loads((folder / "report.json").read_text())
-    assert set(report["runs"][0]["total"]["statuses"]) == {"OK"}
-
-
-@pytest.mark.parametrize(
-    ("flags", "mistake"),
-    [
-        (["short", "--protocol", "carrier-pigeon"], "must be grpc or http"),
-        (["rolling_restart", "--protocol", "http"], "gRPC's health checks"),
-    ],
-)
-def test_a_protocol_that_cannot_be_ends_the_command(flags: list[str], mistake: str) -> None:
-    app = Typer()
-    app.command()(main)
-    result = CliRunner().invoke(app, flags)
-    assert result.exit_code == 2
-    assert mistake in " ".join(result.output.split())
 
 
 def test_wrong_scenarios_end_the_command_with_their_mistake() -> None:

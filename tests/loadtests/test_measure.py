@@ -1,6 +1,5 @@
 """The harness of measurements: options, figures, result files; and that each measure is whole."""
 
-import importlib
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -24,7 +23,6 @@ from loadtests.measure.records import (
     by_columns,
     option,
 )
-from loadtests.measure.staged_server import COROUTINE_MAKERS, COROUTINES, FUNCTIONS, MAKERS
 
 ROOT = Path(__file__).parents[2]
 each_measure = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
@@ -163,22 +161,6 @@ def test_every_measure_has_a_default_and_a_help_for_each_option(measure: Measure
 
 def test_names_of_measures_are_unique() -> None:
     assert len({measure.name for measure in MEASURES}) == len(MEASURES)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for names in (*FUNCTIONS.values(), *COROUTINES.values()) for name in names),
-        *MAKERS.values(),
-        *COROUTINE_MAKERS.values(),
-    ],
-)
-def test_every_stage_of_a_request_is_a_function_that_the_server_has(name: str) -> None:
-    module, _, path = name.partition(":")
-    owner: object = importlib.import_module(module)
-    for part in path.split("."):
-        owner = getattr(owner, part)
-    assert callable(owner)
 
 
 def test_tables_keep_the_order_of_figures() -> None:

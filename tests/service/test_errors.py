@@ -1,6 +1,8 @@
 """What errors keep, and what they say in numbers."""
 
+import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -10,8 +12,10 @@ from service.errors import (
     MAX_CHARACTERS,
     AttendantError,
     InvalidArgument,
+    LacksKind,
     LoadError,
     NotFound,
+    Remedy,
     WaitTooLong,
     forget_frames,
 )
@@ -123,3 +127,55 @@ def test_a_long_text_is_answered_by_its_beginning_and_its_end(kind: type[Attenda
     assert text.endswith("xxx: see the list")
     assert len(text) < MAX_CHARACTERS + 100
     assert "characters are left out here" in text
+
+
+TOO_LONG = InvalidArgument(
+    "has 9 tokens: shorten it",
+    "text_pairs[3]",
+    subject="text 3",
+    beside="texts[3]",
+    remedy="truncate",
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "remedies", "text", "field"),
+    [
+        ({}, {}, "text_pairs[3] with its texts has 9 tokens: shorten it", "text_pairs"),
+        (
+            {"texts": "queries", "text_pairs": "items"},
+            {"truncate": ", or cut it"},
+            "items[3] with its queries has 9 tokens: shorten it, or cut it",
+            "items",
+        ),
+        (
+            {"texts[]": "inputs", "text_pairs[]": "inputs"},
+            {},
+            "inputs has 9 tokens: shorten it",
+            "inputs",
+        ),
+        ({"texts": "inputs", "text_pairs": "inputs"}, {}, "inputs[3] has 9", "inputs"),
+        ({"text_pairs[3]": "a.b[1].c"}, {}, "a.b[1].c with its texts has 9", "a.b[1].c"),
+    ],
+    ids=["none", "both", "one alone", "one list", "whole path"],
+)
+def test_an_error_has_the_names_and_the_remedies_of_a_front(
+    names: dict[str, str], remedies: dict[Remedy, str], text: str, field: str
+) -> None:
+    named = TOO_LONG.named(names, remedies)
+    assert (str(named)[: len(text)], named.field) == (text, field)
+    assert str(TOO_LONG) == "text 3 has 9 tokens: shorten it, or ask for truncation"
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "sampling.max_tokens", "max_tokens[2]"])
+def test_a_sentence_that_begins_with_its_path_has_it_as_its_subject(field: str) -> None:
+    named = InvalidArgument(f"{field} is 0", field).named({"max_tokens": "length"}, {})
+    assert str(named) == f"{field.replace('max_tokens', 'length', field.startswith('max'))} is 0"
+    other = InvalidArgument("the prompt is empty", "prompt").named({"prompt": "inputs"}, {})
+    assert (str(other), other.field) == ("the prompt is empty", "inputs")
+
+
+@pytest.mark.parametrize("error", [TOO_LONG, LacksKind("sparse", ["dense"])])
+def test_a_copy_of_an_error_says_the_same(error: InvalidArgument) -> None:
+    for other in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301 - its own
+        assert (type(other), str(other), other.field) == (type(error), str(error), error.field)

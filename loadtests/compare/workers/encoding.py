@@ -12,11 +12,13 @@ def encoding(
 ) -> Run:
     """An encoder that is fed those of BERT's inputs which it has, INT64 [rows, tokens]."""
 
-    def logits(rows: list[list[int]]) -> list[list[float]]:
+    def prepared(rows: list[list[int]]) -> dict[str, np.ndarray]:
         ids, mask = (np.array(values, np.int64) for values in padded(rows))
         known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        feed = {name: array for name, array in known.items() if name in inputs}
+        return {name: array for name, array in known.items() if name in inputs}
+
+    def logits(feed: dict[str, np.ndarray]) -> list[list[float]]:
         values: list[list[float]] = logits_of(feed).astype(float).tolist()
         return values
 
-    return classifying(logits)
+    return classifying(logits, prepared)

@@ -5,18 +5,19 @@ from typing import TypeAlias
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.http.huggingface.fields import Inputs, Pipeline, Target, Values
+from service.http.huggingface.fields import Pipeline, Target, Values
 from service.http.huggingface.sampling import GenerationParameters
 from service.http.request import Reply, Request
 from service.http.shared.fields import together
+from service.http.shared.inputs import Inputs
 from service.http.shared.logprobs import LOWEST
+from service.http.shared.names import Names
+from service.http.shared.paths import GENERATE, GENERATE_UNARY
 from service.http.shared.token_parts import TokenParts
 from service.http.status import invalid
 from service.http.stream import Stream
 
 Scored: TypeAlias = tuple[Values, list[Values]]  # a token, and the likeliest at its place
-GENERATE = "/attendant.v1.GenerationService/Generate"
-GENERATE_UNARY = "/attendant.v1.GenerationService/GenerateUnary"
 
 
 class GenerationRequest(msgspec.Struct):
@@ -34,7 +35,7 @@ def generation(*names: str) -> Pipeline:
         asked = await request.json(GenerationRequest)
         parameters = await request.work((asked.parameters or GenerationParameters()).whole)
         parameters.check(is_stream=bool(asked.stream))
-        request.field_names = parameters.field_names
+        request.named = Names(parameters.field_names)
         inputs = await Inputs.of(request, asked.inputs)
         if asked.stream:
             prompt = _only(inputs)

@@ -17,14 +17,14 @@ from service.calls.reading import (
     FilledTexts,
     FillMask,
 )
-from service.http.huggingface.fields import Inputs, Target, Values, refuse
+from service.http.huggingface.fields import Target, Values
 from service.http.numbers import Count, Whole
 from service.http.request import Reply, Request
+from service.http.shared.inputs import Inputs, refuse
+from service.http.shared.names import names_of
+from service.http.shared.paths import ANSWER, CLASSIFY_TOKENS, FILL_MASK
 from service.http.status import invalid
 
-FILL_MASK = "/attendant.v1.ReadingService/FillMask"
-CLASSIFY_TOKENS = "/attendant.v1.ReadingService/ClassifyTokens"
-ANSWER = "/attendant.v1.ReadingService/Answer"
 OWN_WINDOWS = "a long context is read in the server's own windows"
 UNREADABLE = {
     "doc_stride": OWN_WINDOWS,
@@ -101,8 +101,8 @@ async def fill_masks(request: Request, target: Target) -> Reply:
         top_k=0 if parameters.targets else parameters.top_k or 0,
         candidates=parameters.targets or (),
     )
-    with inputs.named():
-        answer: FilledTexts = await request.ask(FILL_MASK, call)
+    request.named = inputs.names(FillMask)
+    answer: FilledTexts = await request.ask(FILL_MASK, call)
     filled = []
     for text, result in zip(inputs.texts, answer.results, strict=True):
         masks = [
@@ -148,8 +148,8 @@ async def classify_tokens(request: Request, target: Target) -> Reply:
         model=target.name, texts=inputs.texts, aggregation=cast("Aggregation", strategy or "")
     )
     name = "entity" if strategy == "none" else "entity_group"
-    with inputs.named():
-        answer: Entities = await request.ask(CLASSIFY_TOKENS, call)
+    request.named = inputs.names(ClassifyTokens)
+    answer: Entities = await request.ask(CLASSIFY_TOKENS, call)
     entities = [
         [_entity(entity, name) for entity in result.entities if entity.label not in ignored]
         for result in answer.results
@@ -180,6 +180,7 @@ async def answer_question(request: Request, target: Target) -> Reply:
         max_answer_tokens=parameters.max_answer_len or 0,
         must_answer=not parameters.handle_impossible_answer,
     )
+    request.named = names_of("huggingface", Answer)
     answer: Answers = await request.ask(ANSWER, call)
     answers = [
         {"answer": each.text, "score": single(each.score), "start": each.start, "end": each.end}

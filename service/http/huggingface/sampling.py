@@ -11,9 +11,9 @@ import msgspec
 from attendant.v1 import generation_pb2 as pb
 
 from service.grammars.form import KINDS, Grammar
-from service.http.huggingface.fields import refuse
 from service.http.numbers import Count, Whole, decode_number
 from service.http.shared.fields import sampling_params_of
+from service.http.shared.inputs import refuse
 from service.http.shared.output_form import message_fields
 from service.http.status import invalid
 from service.http.wire.json_faults import of_record

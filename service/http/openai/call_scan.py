@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from enum import Enum, auto
 
-from service.api.conversations import MAX_DEPTH
+from service.calls.conversation import MAX_DEPTH
 
 NAME = "name"
 ARGUMENTS = ("arguments", "parameters")

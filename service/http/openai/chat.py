@@ -13,7 +13,6 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.errors import InvalidArgument
 from service.http.openai.chat_fields import ChatRequest
-from service.http.openai.completions import GENERATE, GENERATE_UNARY
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.openai.tool_grammars import at_function
 from service.http.request import Reply, Request
@@ -21,7 +20,9 @@ from service.http.routes import Route
 from service.http.shared.answers import CONTINUES, Values, counts_of, end_of, usage_of
 from service.http.shared.logprobs import OutputTokens, in_chat
 from service.http.shared.models import BASES, find_model, name_of
+from service.http.shared.names import Names
 from service.http.shared.output_form import unenforced
+from service.http.shared.paths import GENERATE, GENERATE_UNARY
 from service.http.shared.peer_fields import unsupported
 from service.http.stream import Stream
 
@@ -36,7 +37,7 @@ def chat_routes() -> tuple[Route, ...]:
 
 async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
-    request.field_names = await request.work(lambda: asked.field_names)
+    request.named = Names(await request.work(lambda: asked.field_names))
     plan = await _Plan.of(request, asked)
     request.reply_headers += unenforced(plan.message.sampling_params)
     try:

@@ -6,7 +6,6 @@ import msgspec
 from msgspec.structs import replace
 
 from service.calls.texts import Embed, Embeddings
-from service.errors import InvalidArgument
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
 from service.http.routes import Route
@@ -14,18 +13,18 @@ from service.http.shared.embedding_fields import (
     BASE64,
     FLOAT,
     encoding_of,
-    named_kinds,
     prompt_for,
     width_in,
     written,
 )
-from service.http.shared.fields import TRUNCATION, is_cut, named_texts, prompts_of
+from service.http.shared.fields import is_cut, prompts_of
 from service.http.shared.models import BASES, find_model, name_of
+from service.http.shared.names import CUT, names_of
+from service.http.shared.paths import EMBED
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
-EMBED = "/attendant.v1.TextService/Embed"
 UNIT = ("use_activation", "normalize", "normalized")
 # Other names of fields: Jina's and Voyage's.
 SAME = {
@@ -33,6 +32,8 @@ SAME = {
     "dimensions": ("output_dimension",),
     "embedding_type": ("output_dtype",),
 }
+# Fields of the record that have several names in a body.
+NAMED_OTHERWISE = ("encodings", "embedding_type"), ("dimensions", "dimensions")
 FOREIGN_IDS = (
     ": the ids may be another tokenizer's, as LangChain's OpenAIEmbeddings sends them unless "
     "check_embedding_ctx_length is False"
@@ -127,19 +128,9 @@ async def embed(request: Request) -> Reply:
     )
     most = request.front.settings.max_texts
     inputs = await request.work(lambda: _inputs(asked.input, most))
-    request.field_names = {
-        "encodings": asked.name_of("embedding_type"),
-        "dimensions": asked.name_of("dimensions"),
-    }
-    try:
-        with named_kinds(), named_texts("input[{}]".format):
-            answer: Embeddings = await request.ask(EMBED, replace(call, **inputs))
-    except InvalidArgument as error:
-        if error.field is None or not error.field.startswith("token_ids"):
-            raise
-        hint = FOREIGN_IDS if ", expected 0 to " in str(error) else ""
-        text = str(error).replace("token_ids", "input", 1).replace(*TRUNCATION)
-        raise type(error)(f"{text}{hint}", "input") from error
+    names = {name: asked.name_of(name_in_body) for name, name_in_body in NAMED_OTHERWISE}
+    request.named = names_of("openai", Embed, names, cut=CUT, tokenizer=FOREIGN_IDS)
+    answer: Embeddings = await request.ask(EMBED, replace(call, **inputs))
     form = {"is_base64": asked.encoding_format == BASE64, "is_unit": is_unit}
 
     def made() -> dict[str, Any]:

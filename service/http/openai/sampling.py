@@ -100,8 +100,10 @@ class SamplingFields(FormFields, kw_only=True):
                 f"priority is {self.priority}, expected at most {MAX_PRIORITY}", "priority"
             )
         if self.use_beam_search and self.num_samples > MAX_BEAMS:
+            name = "n" if self.n is not None else "n_cmpl"
             raise invalid(
-                f"n is {self.num_samples}, expected at most {MAX_BEAMS} with use_beam_search", "n"
+                f"{name} is {self.num_samples}, expected at most {MAX_BEAMS} with use_beam_search",
+                name,
             )
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options is set, expected stream to be true", "stream_options")

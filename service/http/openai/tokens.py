@@ -7,14 +7,15 @@ from urllib.parse import parse_qs
 import msgspec
 from attendant.v1 import generation_pb2 as pb
 
-from service.api.conversations import conversation_of
+from service.api.generation_messages import conversation_of
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
-from service.http.openai.completions import DETOKENIZE, TOKENIZE
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.shared.fields import MAX_ID
 from service.http.shared.models import find_model, name_of
+from service.http.shared.names import names_of
+from service.http.shared.paths import DETOKENIZE, TOKENIZE
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
@@ -92,8 +93,8 @@ async def tokenize(request: Request) -> Reply:
         raise invalid("prompt is missing", "prompt")
     name = await name_of(request, asked.model)
     conversation = None
+    request.named = names_of("openai", Tokenize, CHAT_FIELDS if message else {}, single=("texts",))
     if message is not None:
-        request.field_names = CHAT_FIELDS
         conversation = await request.work(partial(conversation_of, message))
     call = Tokenize(
         model=name,
@@ -120,7 +121,7 @@ async def tokenize(request: Request) -> Reply:
 
 async def detokenize(request: Request) -> Reply:
     asked = await request.json(DetokenizeRequest)
-    request.field_names = {"token_ids": "tokens"}
+    request.named = names_of("openai", Detokenize)
     name = await name_of(request, asked.model)
 
     def read() -> Detokenize:

@@ -11,19 +11,19 @@ import msgspec
 
 from service.calls.texts import Embed, Embeddings
 from service.http.numbers import Whole
-from service.http.openai.embeddings import EMBED
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.shared.embedding_fields import (
     FLOAT,
     encoding_of,
-    named_kinds,
     prompt_for,
     width_in,
     written,
 )
-from service.http.shared.fields import check_count, named_texts
+from service.http.shared.fields import check_count
 from service.http.shared.models import find_model, name_of
+from service.http.shared.names import names_of
+from service.http.shared.paths import EMBED
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 
@@ -72,9 +72,8 @@ async def embed(request: Request) -> Reply:
         encodings=[encoding_of(each, TYPES) for each in kinds],
         kinds=("dense",),
     )
-    request.field_names = {"dimensions": "output_dimension", "encodings": TYPES}
-    with named_kinds(), named_texts("texts[{}]".format, "set truncate to END"):
-        answer: Embeddings = await request.ask(EMBED, call)
+    request.named = names_of("cohere", Embed, cut="set truncate to END")
+    answer: Embeddings = await request.ask(EMBED, call)
 
     def made() -> dict[str, Any]:
         vectors: Any = {

@@ -12,13 +12,14 @@ import msgspec
 
 from service.calls.texts import Embed, Embedding, Embeddings, Kind, SparseVector
 from service.http.numbers import Whole
-from service.http.openai.embeddings import EMBED
 from service.http.request import Reply, Request
 from service.http.retrieval.scores import BASES, usage_of
 from service.http.routes import Route
-from service.http.shared.embedding_fields import named_kinds, whole_in
-from service.http.shared.fields import is_cut, named_texts, texts_of
+from service.http.shared.embedding_fields import whole_in
+from service.http.shared.fields import is_cut, texts_of
 from service.http.shared.models import find_model, name_of
+from service.http.shared.names import CUT, TRUNCATE, names_of
+from service.http.shared.paths import EMBED
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 
@@ -74,8 +75,8 @@ async def embed_sparse(request: Request) -> Reply:
         kinds=("sparse",),
         top_k=0 if asked.top_k is None else whole_in(asked.top_k, "top_k", 0),
     )
-    with named_kinds(), named_texts("inputs[{}]".format, "set truncate to true"):
-        answer: Embeddings = await request.ask(EMBED, call)
+    request.named = names_of("huggingface", Embed, cut=TRUNCATE)
+    answer: Embeddings = await request.ask(EMBED, call)
     return await request.answer(
         lambda: [_pairs(result.sparse) for result in answer.results], answer.num_values
     )
@@ -101,8 +102,8 @@ async def pool(request: Request) -> Reply:
         truncate=is_cut(asked.truncate_prompt_tokens, model.max_tokens),
         kinds=(KINDS[task],),
     )
-    with named_kinds(), named_texts("input[{}]".format):
-        answer: Embeddings = await request.ask(EMBED, call)
+    request.named = names_of("openai", Embed, cut=CUT)
+    answer: Embeddings = await request.ask(EMBED, call)
 
     def made() -> Values:
         data = [

@@ -5,35 +5,30 @@ that of genai-perf. A model that scores pairs gives its own score; an embedder t
 vectors.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import text_pb2
 
+from service.calls.models import ModelFacts
+from service.calls.record import Call
 from service.calls.texts import PairScores, Ranking, Rerank, ScorePairs, Similarities, Similarity
-from service.errors import InputTooLong, InvalidArgument
+from service.errors import InputTooLong
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
-from service.http.retrieval.scores import BASES, SCORE_PAIRS, SIMILARITY, usage_of
+from service.http.retrieval.scores import BASES, usage_of
 from service.http.routes import Route
 from service.http.shared.embedding_fields import prompt_for
-from service.http.shared.fields import (
-    MAX_ID,
-    TRUNCATION,
-    check_count,
-    is_cut,
-    named_texts,
-)
+from service.http.shared.fields import MAX_ID, check_count, is_cut
 from service.http.shared.models import find_model, name_of
+from service.http.shared.names import CUT, TRUNCATE, Names, names_of
+from service.http.shared.paths import RERANK, SCORE_PAIRS, SIMILARITY
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
-RERANK = "/attendant.v1.TextService/Rerank"
 DOCUMENTS, QUERY = "documents", "query"  # as the typed API calls them
 Values = dict[str, Any]
 
@@ -108,6 +103,12 @@ class _Ranking:
     max_document_tokens: Whole | None = None
     is_raw: bool | None = None
     can_cut_query: bool = False  # a pair that is too long is cut as one, as TEI does
+
+    def named(
+        self, call: type[Call], names: Mapping[str, str], single: Collection[str] = ()
+    ) -> Names:
+        """The names that errors of a call have in the body."""
+        return names_of("", call, names, single=single, cut=self.way_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ def _ranking_of(asked: RerankRequest, most: int) -> _Ranking:
         _text_of(asked.query),
         [_text_of(each) for each in given],
         field,
-        "set truncate to true" if field == "texts" else TRUNCATION[1],
+        TRUNCATE if field == "texts" else CUT,
         asked.is_truncated,
         asked.max_tokens_per_doc,
         asked.is_raw,
@@ -229,8 +230,13 @@ async def _ranked(request: Request, given: str | None, ranking: _Ranking) -> _Ra
         max_document_tokens=min(ranking.max_document_tokens or 0, MAX_ID),
         raw_scores=ranking.is_raw,
     )
-    with _named_documents(ranking):
+    request.named = ranking.named(Rerank, {DOCUMENTS: ranking.field})
+    try:
         answer: Ranking = await request.ask(RERANK, call)
+    except InputTooLong as error:
+        if error.field == QUERY and ranking.field == "texts":
+            error.remedy = "truncate"  # a pair that is too long may be cut as one
+        raise
     scores = [(result.index, result.score) for result in answer.results]
     return _Ranked(name, scores, answer.num_tokens)
 
@@ -243,13 +249,15 @@ async def _ranked_by_pairs(request: Request, model: str, ranking: _Ranking) -> _
         truncate=True,
         raw_scores=ranking.is_raw,
     )
+    names = {"texts": QUERY, "text_pairs": ranking.field}
+    request.named = ranking.named(ScorePairs, names, single=("texts",))
     answer: PairScores = await request.ask(SCORE_PAIRS, call)
     scores = [(index, result.score) for index, result in enumerate(answer.results)]
     scores.sort(key=lambda pair: -pair[1])
     return _Ranked(model, scores, answer.num_tokens)
 
 
-async def _ranked_by_vectors(request: Request, model: text_pb2.Model, ranking: _Ranking) -> _Ranked:
+async def _ranked_by_vectors(request: Request, model: ModelFacts, ranking: _Ranking) -> _Ranked:
     if ranking.max_document_tokens is not None and ranking.max_document_tokens < model.max_tokens:
         raise unsupported(
             "max_tokens_per_doc",
@@ -264,28 +272,9 @@ async def _ranked_by_vectors(request: Request, model: text_pb2.Model, ranking: _
         prompt_name=prompt_for(model, "search_query"),
         others_prompt_name=prompt_for(model, "search_document"),
     )
-
-    def name_of_text(index: int) -> str:
-        return f"{ranking.field}[{index - 1}]" if index else "query"
-
-    with named_texts(name_of_text, ranking.way_out):
-        answer: Similarities = await request.ask(SIMILARITY, call)
+    names = {"texts": QUERY, "others": ranking.field}
+    request.named = ranking.named(Similarity, names, single=("texts",))
+    answer: Similarities = await request.ask(SIMILARITY, call)
     scores = list(enumerate(answer.rows[0].numbers))
     scores.sort(key=lambda pair: -pair[1])
     return _Ranked(model.name, scores, answer.num_tokens)
-
-
-@contextmanager
-def _named_documents(ranking: _Ranking) -> Iterator[None]:
-    """Errors of a document have the body's name for it, and its way out."""
-    try:
-        yield
-    except InvalidArgument as error:
-        text, field = str(error), error.field or ""
-        if field == QUERY and isinstance(error, InputTooLong) and ranking.field == "texts":
-            raise InputTooLong(f"{text}, or {ranking.way_out}", QUERY) from error
-        if not field.startswith(DOCUMENTS):
-            raise
-        text = text.replace(DOCUMENTS, ranking.field, 1)
-        text = text.replace(TRUNCATION[0], ranking.way_out)
-        raise type(error)(text, ranking.field) from error

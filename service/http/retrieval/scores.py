@@ -4,14 +4,13 @@ A model that scores pairs gives its own score; an embedder the cosine of the two
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import uuid4
 
 import msgspec
 
+from service.calls.record import Call
 from service.calls.texts import (
     Classifications,
     Classify,
@@ -20,19 +19,17 @@ from service.calls.texts import (
     Similarities,
     Similarity,
 )
-from service.errors import InvalidArgument
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
 from service.http.routes import Route
-from service.http.shared.fields import is_cut, named_texts, texts_of
+from service.http.shared.fields import is_cut, texts_of
 from service.http.shared.models import find_model, name_of
+from service.http.shared.names import CUT, Names, names_of
+from service.http.shared.paths import CLASSIFY, SCORE_PAIRS, SIMILARITY
 from service.http.shared.peer_fields import Refusals
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
-CLASSIFY = "/attendant.v1.TextService/Classify"
-SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
-SIMILARITY = "/attendant.v1.FeatureService/Similarity"
 BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
 _PAIRS = (
     ("queries", "documents"),
@@ -143,8 +140,8 @@ async def classify(request: Request) -> Reply:
         truncate=is_cut(asked.truncate_prompt_tokens),
         score_function="identity" if is_raw else "",
     )
-    with named_texts("input[{}]".format):
-        answer: Classifications = await request.ask(CLASSIFY, call)
+    request.named = names_of("openai", Classify, cut=CUT)
+    answer: Classifications = await request.ask(CLASSIFY, call)
     labels = (await find_model(request, name)).labels
     data = []
     for index, result in enumerate(answer.results):
@@ -167,29 +164,14 @@ class _Pairs:
     is_truncated: bool
     is_raw: bool | None  # whether scores are logits; None where the model decides
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Errors of a pair name the body's fields; those of a first text alone, its field."""
-        try:
-            yield
-        except InvalidArgument as error:
-            is_first = error.field == "texts"
-            with named_texts(self.name_of_first if is_first else self.name_of_pair):
-                raise
+    @property
+    def has_one_first(self) -> bool:
+        return len(set(self.firsts)) == 1
 
-    def name_of_first(self, index: int) -> str:
-        return self.names[0] if len(set(self.firsts)) == 1 else f"{self.names[0]}[{index}]"
-
-    def name_of_pair(self, index: int) -> str:
-        first, second = self.names
-        return f"{second}[{index}] with its {first}"
-
-    def name_of_text(self, index: int, num_firsts: int) -> str:
-        """The place of one of the texts that are compared, the first ones before the others."""
-        first, second = self.names
-        if index >= num_firsts:
-            return f"{second}[{index - num_firsts}]"
-        return first if num_firsts == 1 else f"{first}[{index}]"
+    def named(self, call: type[Call], field: str) -> Names:
+        """The names that errors have in a call whose field has the second texts."""
+        names = dict(zip(("texts", field), self.names, strict=True))
+        return names_of("", call, names, single=("texts",) if self.has_one_first else (), cut=CUT)
 
 
 async def _scores(
@@ -206,10 +188,10 @@ async def _scores(
             truncate=cut,
             raw_scores=pairs.is_raw,
         )
-        with pairs.named():
-            scored: PairScores = await request.ask(SCORE_PAIRS, call)
+        request.named = pairs.named(ScorePairs, "text_pairs")
+        scored: PairScores = await request.ask(SCORE_PAIRS, call)
         return name, [result.score for result in scored.results], scored.num_tokens
-    is_one = len(set(pairs.firsts)) == 1
+    is_one = pairs.has_one_first
     firsts = pairs.firsts[:1] if is_one else pairs.firsts
     compared = Similarity(
         model=name,
@@ -218,8 +200,8 @@ async def _scores(
         truncate=cut,
         measure="cosine",
     )
-    with named_texts(lambda index: pairs.name_of_text(index, len(firsts))):
-        answer: Similarities = await request.ask(SIMILARITY, compared)
+    request.named = pairs.named(Similarity, "others")
+    answer: Similarities = await request.ask(SIMILARITY, compared)
     if is_one:
         return name, answer.rows[0].numbers, answer.num_tokens
     return name, [float(row.values[i]) for i, row in enumerate(answer.rows)], answer.num_tokens

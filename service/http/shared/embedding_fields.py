@@ -1,16 +1,15 @@
 """Fields of requests for embeddings that several APIs have: the prompt, the width, the encoding."""
 
 import base64
+import math
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TypeAlias, cast
 
 import numpy as np
-from attendant.v1 import text_pb2
 
+from service.calls.models import ModelFacts
 from service.calls.texts import Embedding, Encoding
-from service.errors import InvalidArgument
 from service.http.shared.fields import MAX_ID
 from service.http.status import invalid
 
@@ -19,12 +18,6 @@ FLOAT, BASE64 = "float", "base64"
 # As Cohere, Jina and sentence-transformers call them.
 ENCODINGS = FLOAT, "int8", "uint8", "binary", "ubinary"
 TYPES = (*ENCODINGS, BASE64)
-# Where the answers of an embedder are, by their kinds in the typed API.
-PATHS_OF_KINDS = {
-    "dense": "/v1/embeddings",
-    "sparse": "/embed_sparse",
-    "token_vectors": "/pooling",
-}
 # What a text is for, and the names that publishers have for its prompt, the likeliest first.
 PROMPTS_FOR = {
     "search_query": ("query", "search_query", "retrieval.query", "retrieval-query"),
@@ -46,7 +39,7 @@ PURPOSES = {
 }
 
 
-def prompt_for(model: text_pb2.Model, purpose: str, field: str = "input_type") -> str:
+def prompt_for(model: ModelFacts, purpose: str, field: str = "input_type") -> str:
     """The name of the model's prompt for a purpose; empty where it has none. Raises `HttpError`."""
     known = PROMPTS_FOR.get(PURPOSES.get(purpose, purpose))
     if known is None:
@@ -69,19 +62,10 @@ def whole_in(number: int, field: str, least: int) -> int:
     return number
 
 
-@contextmanager
-def named_kinds() -> Iterator[None]:
-    """The error of a model without the answers of a path, which no field of its body names."""
-    try:
-        yield
-    except InvalidArgument as error:
-        kind, _, known = str(error).removeprefix("kinds has ").partition(", but the model answers ")
-        if error.field != "kinds" or not known:
-            raise
-        ways = [path for name, path in PATHS_OF_KINDS.items() if name in known]
-        kind = kind.removesuffix("_vectors")
-        text = f"the request is for {kind} vectors, but the model answers {known}"
-        raise type(error)(f"{text}: see {' and '.join(ways)}", "model") from error
+def unit_vector(values: Sequence[float]) -> list[float]:
+    """The vector of length 1; one without direction stays what it is."""
+    norm = math.sqrt(math.fsum(value * value for value in values)) or 1.0
+    return [value / norm for value in values]
 
 
 def encoding_of(name: str, field: str) -> Encoding:

@@ -1,9 +1,7 @@
 """Fields of requests that have several forms, and work that several parts of a request are."""
 
 import asyncio
-import re
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -18,10 +16,6 @@ T = TypeVar("T")
 Prompt: TypeAlias = str | list[int]  # text, or token ids
 MAX_ID = 2**32 - 1
 AT_ONCE = 8  # works that begin in one turn of the event loop
-_NUMBERED = re.compile(r"text (\d+) ")
-# What a tokenizer says of a text that is too long, and what the body's field for it is.
-TRUNCATION = "ask for truncation", "set truncate_prompt_tokens to -1"
-OTHERWISE = f", or {TRUNCATION[0]}", ""  # of a body that cannot ask for it
 PROMPTS = "a text, token ids, a list of texts, or a list of lists of token ids"
 
 
@@ -52,28 +46,6 @@ def texts_of(raw: msgspec.Raw, name: str, most: int) -> list[str]:
     return texts
 
 
-@contextmanager
-def named_texts(
-    name_of: Callable[[int], str], way_out: str | None = TRUNCATION[1]
-) -> Iterator[None]:
-    """Errors of one of a message's texts, by its number, name the body's field it came from.
-
-    `way_out` is how the body asks for a cut, or None where no field does.
-    """
-    try:
-        yield
-    except InvalidArgument as error:
-        text = str(error)
-        if (found := _NUMBERED.match(text)) is None:
-            raise
-        name = name_of(int(found[1]))
-        what = text[found.end() :].replace(
-            *OTHERWISE if way_out is None else (TRUNCATION[0], way_out)
-        )
-        text = f"{name} {what}"
-        raise type(error)(text, re.split(r"\W", name)[0]) from error
-
-
 def is_cut(truncate_prompt_tokens: int | None, max_tokens: int | None = None) -> bool:
     """Whether long texts are cut to the model's length, -1 or the number of its tokens or more.
 
@@ -92,14 +64,15 @@ def check_count(count: int, name: str, most: int) -> None:
 
 
 def sampling_params_of(named: dict[str, Any]) -> pb.SamplingParams:
-    """The message of these fields. Raises `HttpError` for a number that its field cannot hold."""
+    """The message of these fields. Raises `InvalidArgument` for what a field cannot hold."""
     try:
         return pb.SamplingParams(**named)
     except (ValueError, TypeError) as error:
         descriptor: Any = pb.SamplingParams.DESCRIPTOR
         fault = of_values(named, descriptor)
         fault = fault or Fault(f"a sampling parameter is out of range: {error}")
-        raise invalid(fault.text, (fault.field or "").partition("[")[0] or None) from error
+        field = (fault.field or "").partition("[")[0]
+        raise InvalidArgument(fault.text, field or None) from error
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -88,7 +88,8 @@ class FormFields(msgspec.Struct, kw_only=True):
         try:
             return take_grammar({"structured_outputs": self._value(name)})
         except InvalidArgument as error:
-            raise invalid(_renamed(str(error), error.field, name), name) from error
+            names = {error.field: name} if error.field else {}
+            raise invalid(str(error.named(names, {})), name) from error
 
     def _value(self, name: str) -> Any:  # noqa: ANN401 - what vLLM takes in `structured_outputs`
         if name == "response_format":
@@ -149,8 +150,3 @@ def _of_format(form: ResponseFormat | None) -> dict[str, Any] | None:
     if form.json_schema is None or form.json_schema.schema is None:
         raise invalid("response_format.json_schema.schema is missing", "response_format")
     return {"json": form.json_schema.schema}
-
-
-def _renamed(text: str, field: str | None, name: str) -> str:
-    """An error of the grammar's own field, as one of the body's."""
-    return name + text.removeprefix(field) if field and text.startswith(field) else text

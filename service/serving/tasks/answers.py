@@ -137,7 +137,10 @@ def _ask(call: calls.Answer, model: TextTaskModel) -> Ask:
             "windows": list(map(_window, reply.rows)),
         }
 
-    return Ask([(call.question, context)], answer)
+    def paths() -> dict[str, str]:
+        return {"texts[]": "question", "text_pairs[]": "context"}
+
+    return Ask([(call.question, context)], answer, paths=paths)
 
 
 def _window(row: EncodedText) -> calls.ContextWindow:

@@ -110,7 +110,7 @@ def _ask(call: Attend, model: TextTaskModel) -> Ask:
             "matrices": matrices_of(matrices, reply.values[0]),
         }
 
-    return Ask([text], answer)
+    return Ask([text], answer, paths=lambda: {"texts[]": "text", "text_pairs[]": "target"})
 
 
 def matrices_of(chosen: Matrices, attentions_LHTS: np.ndarray) -> list[AttentionMatrix]:

@@ -15,7 +15,7 @@ from service.calls import texts as records
 from service.calls.answers import Row
 from service.calls.texts import Embed
 from service.contract.manifest import Manifest
-from service.errors import InvalidArgument, invalid_field
+from service.errors import InvalidArgument, LacksKind, invalid_field
 from service.serving.tasks.task import (
     MAX_VALUES,
     Choice,
@@ -83,9 +83,7 @@ class KindsAsked:
         kinds = tuple(dict.fromkeys(_kind(each) or known[0] for each in call.kinds))
         for kind in kinds:
             if kind not in known:
-                raise invalid_field(
-                    "kinds", f"has {kind}, but the model answers {' and '.join(known)} only"
-                )
+                raise LacksKind(kind, known)
         kinds = kinds or known[:1]
         for name, value in (("top_k", top_k), ("with_pieces", has_pieces)):
             if value and SPARSE not in kinds:

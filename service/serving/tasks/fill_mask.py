@@ -31,6 +31,7 @@ from service.serving.tasks.task import (
     column,
     row_fields,
 )
+from service.text.places import place_of
 from service.text.tokenizer import EncodedText, Text
 
 DEFAULT_TOP_K = 5
@@ -110,18 +111,21 @@ def _candidate(model: TextTaskModel, word: str) -> int:
     if len(word) > MAX_CANDIDATE_CHARACTERS:
         raise InvalidArgument(
             f"a candidate has {len(word)} characters, the server takes at most "
-            f"{MAX_CANDIDATE_CHARACTERS}"
+            f"{MAX_CANDIDATE_CHARACTERS}",
+            "candidates",
         )
     ids = model.tokenizer.ids_of(word)
     if len(ids) != 1:
         pieces = ", ".join(map(model.tokenizer.spelling, ids)) or "none"
         raise InvalidArgument(
-            f"candidate '{word}' is no token of the vocabulary: its tokens are {pieces}"
+            f"candidate '{word}' is no token of the vocabulary: its tokens are {pieces}",
+            "candidates",
         )
     if ids[0] >= (model.manifest.vocab_size or ids[0] + 1):
         raise InvalidArgument(
             f"candidate '{word}' is a token of the tokenizer (id {ids[0]}) that the model does not "
-            f"know: it knows ids below {model.manifest.vocab_size}"
+            f"know: it knows ids below {model.manifest.vocab_size}",
+            "candidates",
         )
     return ids[0]
 
@@ -163,9 +167,8 @@ def _check_masks(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encoded
         if not 1 <= count <= MAX_MASKS_OF_TEXT:
             mask = model.tokenizer.spelling(model.manifest.mask_token_id)
             where = " in the part that was kept" if row.is_truncated else ""
-            raise InvalidArgument(
-                f"text {index} has {count} {mask}{where}, expected 1 to {MAX_MASKS_OF_TEXT}"
-            )
+            reason = f"has {count} {mask}{where}, expected 1 to {MAX_MASKS_OF_TEXT}"
+            raise place_of(index).refused(reason)
     if sum(counts) > MAX_MASKS_OF_REQUEST:
         raise InvalidArgument(
             f"the texts have {sum(counts)} masks in all, expected at most {MAX_MASKS_OF_REQUEST}"

@@ -52,7 +52,8 @@ def _ask(call: AttendImage, model: ImageTaskModel) -> Ask:
             "height": height,
         }
 
-    return Ask([call.image], answer, model.decoded_bytes)
+    paths = {"images[]": "image"}
+    return Ask([call.image], answer, model.decoded_bytes, paths=lambda: paths)
 
 
 IMAGE_ATTENTION = Task(

@@ -115,6 +115,8 @@ class Ask:
     answer: Callable[[Any], Fields]  # of the model's reply, those of the method's own
     num_bytes: int = 0  # that the inputs take beside the request's message, once decoded
     reading: Reading = field(default_factory=Reading)
+    # Of inputs that its record has elsewhere than in `texts` and `text_pairs`, for errors.
+    paths: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

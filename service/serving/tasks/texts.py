@@ -26,7 +26,7 @@ from service.calls.texts import (
 from service.contract.embedder_use import unit
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
-from service.errors import InvalidArgument, invalid_field
+from service.errors import invalid_field
 from service.serving.tasks.embedding_kinds import DENSE, OUTPUTS, KindsAsked
 from service.serving.tasks.embedding_options import (
     FLOAT,
@@ -58,6 +58,7 @@ from service.serving.tasks.task import (
     ranked,
     row_fields,
 )
+from service.text.places import place_of
 from service.text.tokenizer import EncodedText, Text, TokenRows
 
 DEFAULT_MEASURE = "cosine"
@@ -152,7 +153,11 @@ def _compare(call: Similarity, model: TextTaskModel) -> Ask:
 
     inputs = [*in_front(prompt, texts), *in_front(prompt_of_others, others)]
     num_bytes = len(prompt.encode()) * len(texts) + len(prompt_of_others.encode()) * len(others)
-    return Ask(inputs, answer, num_bytes)
+
+    def paths() -> dict[str, str]:
+        return {f"texts[{len(texts) + place}]": f"others[{place}]" for place in range(len(others))}
+
+    return Ask(inputs, answer, num_bytes, paths=paths)
 
 
 def similarity(measure: str, texts_ND: np.ndarray, others_MD: np.ndarray) -> np.ndarray:
@@ -173,7 +178,7 @@ def _check_words(model: TextTaskModel, texts: Sequence[Text], rows: Sequence[Enc
         if meaningless.issuperset(row.input_ids[0].tolist()):
             assert isinstance(text, str), "an embedder takes no pairs"
             words = list(dict.fromkeys(model.tokenizer.unknown_words(text)))
-            raise InvalidArgument(f"text {index} {_without_vector(words)}")
+            raise place_of(index).refused(_without_vector(words))
 
 
 def _without_vector(unknown: Sequence[str]) -> str:

@@ -12,8 +12,9 @@ from export.settings import ExportSettings
 from models.checkpoints.chat_templates import read_chat
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.errors import CheckpointError
+from service.contract.files import read_texts
 from service.contract.manifest import Manifest
-from service.text.conversation import ChatTemplates
+from service.text.conversation import CHAT_FILES, ChatTemplates
 from tests.fakes.tiny_gpt import tiny_generator
 
 TURN = "<|im_end|>"
@@ -71,7 +72,7 @@ def test_templates_go_with_a_checkpoint_into_its_export(tmp_path: Path) -> None:
     assert loaded.chat == chat
     export_any(loaded, ExportSettings("talks", tmp_path / "models", "fp32"))
     folder = tmp_path / "models" / "talks" / "1"
-    templates = ChatTemplates.read(folder)
+    templates = ChatTemplates.of(read_texts(folder, CHAT_FILES))
     assert templates is not None
     assert templates.texts == {"default": "{{ eos_token }}"}
     assert templates.special_tokens == {"eos_token": "a"}

@@ -111,7 +111,7 @@ async def test_no_background_run_shares_the_processors_with_another_request() ->
         await until(lambda: all(session.batches for session in sessions))
         other = await start(engine, tensor_request(7.0))
         await until(lambda: sum(len(session.batches) for session in sessions) == 3)
-        assert [session.num_stopped for session in sessions] == [1, 1]
+        await until(lambda: [session.num_stopped for session in sessions] == [1, 1])
         await asyncio.sleep(0.05)
         assert sum(len(session.batches) for session in sessions) == 3, "it waits"
         for session in sessions:

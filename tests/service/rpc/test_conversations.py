@@ -10,7 +10,7 @@ import pytest
 from attendant.v1 import generation_pb2 as pb
 from grpc import StatusCode
 
-from service.api.conversations import MAX_DEPTH
+from service.calls.conversation import MAX_DEPTH
 from tests.fakes.chats import ENDLESS, PLAIN, rendered, write_chat_model
 from tests.fakes.serving import Served, refusal, serving, within_patience, write_models
 from tests.fakes.sessions import greedy_text, prompt_ids

@@ -9,7 +9,7 @@ import pytest
 
 from service.contract.tensors import Arrays, Signature
 from service.errors import ModelFailed
-from service.runtime.session import SessionOptions
+from service.runtime.session import SessionOptions, num_bytes_of
 from service.runtime.single_client_session import SPIN_US, LoneSession, polling_options
 from tests.fakes.sessions import FakeSession, spec
 
@@ -78,5 +78,5 @@ def test_there_is_one_session_where_a_second_would_not_help_or_is_too_large(
     graph = tmp_path / "model.onnx"
     graph.write_bytes(bytes(MIB))
     graph.with_name("model.onnx.weights").write_bytes(bytes(2 * MIB))
-    assert polling_options(graph, OPTIONS, 3) == replace(OPTIONS, spin_us=SPIN_US)
-    assert polling_options(graph, replace(OPTIONS, **changes), max_mib) is None  # type: ignore[arg-type]
+    assert polling_options(num_bytes_of(graph), OPTIONS, 3) == replace(OPTIONS, spin_us=SPIN_US)
+    assert polling_options(num_bytes_of(graph), replace(OPTIONS, **changes), max_mib) is None  # type: ignore[arg-type]

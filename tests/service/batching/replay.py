@@ -1,27 +1,12 @@
-"""Replay a load on a queue in virtual time: padding, waits and efficiency of its policy.
-
-    python -m loadtests.measure replay
+"""Replays of a load on a queue in virtual time: padding, waits and efficiency of its policy.
 
 Clients that wait for their answer send texts of real lengths; runs take what a cost curve says, and
 share the processors. No model, no server, no clock: the same figures everywhere.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
-from loadtests.load.lengths import mixed_sizes
-from loadtests.measure.records import (
-    CASE,
-    Column,
-    Measure,
-    Options,
-    Turn,
-    Way,
-    by_columns,
-    option,
-)
 from service.batching.limits import BatchLimits
 from service.batching.queue import BatchQueue
 from service.batching.request import Item, Request
@@ -133,61 +118,3 @@ def limits_of(cost: CostCurve) -> BatchLimits:
     """The batch limits of a measured model."""
     config = parse_config("max_batch_size: 64", "replayed")
     return with_cost(batch_limits(config, Settings(max_queue_s=0)), cost)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions(Options):
-    """The load."""
-
-    limit: int = option(4_000, "Texts.", min=1)
-    clients: list[int] = option([8, 32], "Clients that wait.", min=1)
-    rounds: int = option(1, "Rounds that count.", min=1)
-    warm_up: int = option(0, "Rounds before them.", min=0)
-
-
-def ways(options: ReplayOptions, _: ExitStack) -> dict[str, Way]:
-    """Packed graphs with their measured curves, and the same with padding at the price of text."""
-    sizes = mixed_sizes(options.limit)
-    found: dict[str, Way] = {}
-    for name, packed in PACKED.items():
-        padded = replace(packed, padding=1.0)
-        policies = {
-            "packed": (limits_of(packed), packed),
-            "packed, by tokens, 16 a run": (BatchLimits(), packed),
-            "padded": (limits_of(padded), padded),
-            "padded, by tokens, 16 a run": (BatchLimits(), padded),
-        }
-        for way, (limits, cost) in policies.items():
-            for clients in options.clients:
-                title = f"{name}, {clients} clients{CASE}{way}"
-                found[title] = partial(_replayed, limits, cost, sizes, clients)
-    return found
-
-
-def _replayed(limits: BatchLimits, cost: CostCurve, sizes: Sequence[int], clients: int) -> Turn:
-    result = replay(limits, cost, sizes, clients)
-    return {
-        "rows": result.num_rows / result.num_runs,
-        "padding": result.padding_share,
-        "computed_padding": result.computed_padding_share,
-        "p50_s": result.wait_s(0.5),
-        "p99_s": result.wait_s(0.99),
-        "efficiency": result.efficiency,
-    }
-
-
-REPLAY = Measure(
-    "replay",
-    "Padding, waits and efficiency of the queue's policy, in virtual time",
-    "The server over the bare session",
-    ReplayOptions,
-    ways,
-    by_columns(
-        Column("rows a run", "rows"),
-        Column("padding", "padding", "%"),
-        Column("padding of what is computed", "computed_padding", "%"),
-        Column("p50 wait", "p50_s", "ms"),
-        Column("p99 wait", "p99_s", "ms"),
-        Column("useful of all time", "efficiency", "%"),
-    ),
-)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from loadtests.load.lengths import mixed_sizes
-from loadtests.measure.replay import PACKED, Replay, limits_of, replay
 from service.batching.limits import BatchLimits
 from service.runtime.cost import CostCurve
+from tests.service.batching.replay import PACKED, Replay, limits_of, replay
 
 CLIENTS = 32
 SIZES = mixed_sizes(1_000)

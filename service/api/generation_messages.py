@@ -1,0 +1,87 @@
+"""Readings of generation's messages that the names of fields alone do not give.
+
+A prompt is one of several fields, and so is a grammar; of parameters it is known which of them a
+message has, as a model may default others.
+"""
+
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+
+from service.api.codec import Convert, fields_of
+from service.calls.conversation import Conversation, read_call, read_message, read_object
+from service.calls.generation import Prompt
+from service.calls.sampling import Sampling
+from service.grammars.form import take_grammar
+
+
+def readings_of(request: Descriptor) -> dict[str, Convert]:
+    """Readings of a request's fields, by the names that its record has."""
+    if "prompt" in request.oneofs_by_name:
+        params = request.fields_by_name["sampling_params"].message_type
+        return {"prompt": prompt_in, "sampling_params": _reader_of_sampling(params)}
+    return {"conversation": conversation_in} if "conversation" in request.fields_by_name else {}
+
+
+def prompt_in(message: Any) -> Prompt | None:  # noqa: ANN401 - a message with a prompt
+    """The prompt of a message; token ids as they came, which may be too many to look at."""
+    kind = message.WhichOneof("prompt")
+    if kind == "conversation":
+        return conversation_of(message.conversation)
+    if kind is None:
+        return None
+    prompt: Prompt = message.text if kind == "text" else message.token_ids.ids
+    return prompt
+
+
+def conversation_in(message: Any) -> Conversation | None:  # noqa: ANN401 - of several kinds
+    """The conversation of a message; None where it has none. Raises `InvalidArgument`."""
+    return conversation_of(message.conversation) if message.HasField("conversation") else None
+
+
+def conversation_of(message: Any) -> Conversation:  # noqa: ANN401 - of `attendant.v1`
+    """Raises `InvalidArgument` for JSON that is no object, and for what `Conversation` refuses."""
+    return Conversation(
+        messages=[_message(each, f"messages[{n}]") for n, each in enumerate(message.messages)],
+        tools=[read_object(f"tools[{n}]", text) for n, text in enumerate(message.tools)],
+        variables=read_object("template_variables", message.template_variables or "{}"),
+        needed_variables=list(message.needed_variables),
+        has_answer_prompt=not message.omit_answer_prompt,
+        continues_last=message.continue_final_message,
+    )
+
+
+def _message(message: Any, field: str) -> dict[str, Any]:  # noqa: ANN401 - of a conversation
+    return read_message(
+        field,
+        message.role,
+        message.content if message.HasField("content") else None,
+        name=message.name,
+        tool_call_id=message.tool_call_id,
+        reasoning_content=message.reasoning_content,
+        tool_calls=[
+            read_call(f"{field}.tool_calls[{index}]", call.id, call.name, call.arguments)
+            for index, call in enumerate(message.tool_calls)
+        ],
+    )
+
+
+def _reader_of_sampling(params: Descriptor) -> Convert:
+    """A function that reads the parameters that a request has, and its grammar."""
+    converts: dict[str, Convert] = {}
+    for field in fields_of(params, Sampling, beside=("named",)).values():
+        if field.message_type is None:
+            converts[field.name] = tuple if field.is_repeated else lambda value: value
+        elif field.message_type.GetOptions().map_entry:
+            converts[field.name] = dict
+    converts["choice"] = lambda choice: list(choice.texts)
+    converts |= dict.fromkeys(("json_schema", "regex", "lark"), str)
+
+    def read(request: Any) -> Sampling:  # noqa: ANN401 - a message with parameters
+        present = request.sampling_params.ListFields()
+        values = {field.name: converts[field.name](value) for field, value in present}
+        if (grammar := take_grammar(values)) is not None:
+            values["grammar"] = grammar
+        return Sampling.of(values)
+
+    return read
