@@ -34,7 +34,8 @@ class Row(NamedTuple):
 COMMANDS = {
     "serve": Row(
         "commands.serve:serve_command",
-        "Serve a model repository. On SIGTERM, finish accepted requests, then exit.",
+        "Serve folders, hub ids or a model repository. On SIGTERM, finish accepted requests, then "
+        "exit.",
     ),
     **{name: Row("", verb.help) for name, verb in VERBS.items()},
     "healthcheck": Row(

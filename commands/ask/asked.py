@@ -12,7 +12,7 @@ from commands.ask.options import Server, console
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a command's body is given beside the parameters of its own."""
+    """A command line that was read, as a command's body has it beside parameters of its own."""
 
     record: Any  # of a request, or None
     fields: Mapping[str, Any]  # of that record, without texts

@@ -76,7 +76,7 @@ class Files:
 
 FILE_FLAGS = flags_of(Files, "ATTENDANT_BULK", has_limits=True)
 OPTIONAL_TEXTS = argument(
-    "texts", list[str] | None, f"{SEVERAL} With --output, a file of texts.", default=None
+    "texts", list[str] | None, f"{SEVERAL} With --output, a file of texts.", is_optional=True
 )
 
 

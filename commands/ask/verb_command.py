@@ -134,7 +134,7 @@ def _choices_of(kind: Any) -> tuple[str, ...]:
 
 
 def named(package: str, place: str) -> Any:
-    """What is at a place; None for none."""
+    """The function or class at a place; None for no place."""
     module, _, name = place.partition(":")
     return getattr(import_module(package + module), name) if place else None
 
