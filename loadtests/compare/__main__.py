@@ -57,7 +57,6 @@ Settings = Annotated[
 Rounds = Annotated[int, typer.Option(min=1, help="Turns of every program.")]
 Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Few peers, little work.")]
-Picture = Annotated[Path | None, typer.Option(help="Where to draw; by default beside the results.")]
 CPUS = available_cpus()
 TERMINATED = 128 + signal.SIGTERM  # as shells have it
 
@@ -141,7 +140,6 @@ def _command_of(name: str) -> None:
         rounds: Rounds = 3,
         threads: Threads = CPUS,
         quick: Quick = False,
-        picture: Picture = None,
     ) -> None:
         if texts and name != "engines":
             raise typer.BadParameter(
@@ -151,20 +149,19 @@ def _command_of(name: str) -> None:
         choice = Choice(
             peer or (), ours or (), traffic or (), rounds, threads, quick, values, sizes
         )
-        _compare(name, model or (), choice, picture)
+        _compare(name, model or (), choice)
 
 
 for _name in PANELS:
     _command_of(_name)
 
 
-def _compare(name: str, models: Sequence[str], choice: Choice, picture: Path | None) -> None:
-    """One contest, and its tables and picture."""
+def _compare(name: str, models: Sequence[str], choice: Choice) -> None:
+    """One contest, and its tables."""
     panel = PANELS[name]
     facts = machine() | {"threads": choice.threads}
     compare_models(panel, models, choice, facts, RESULTS)
-    names = {kind.name for kinds in panel.traffic.values() for kind in kinds}
-    _show(names, picture or BUILD / f"{name}.png")
+    _show({kind.name for kinds in panel.traffic.values() for kind in kinds})
 
 
 @app.command(name="all")
@@ -172,7 +169,7 @@ def everything(rounds: Rounds = 3, threads: Threads = CPUS, quick: Quick = False
     """Engines, then servers."""
     choice = Choice(rounds=rounds, threads=threads, is_quick=quick)
     for name in ("engines", "servers"):
-        _compare(name, (), choice, None)
+        _compare(name, (), choice)
 
 
 def _sizes(files: Sequence[Path]) -> Sizes:
@@ -184,17 +181,16 @@ def _sizes(files: Sequence[Path]) -> Sizes:
 
 
 @app.command()
-def report(picture: Picture = None) -> None:
-    """Tables, result files and picture of all that was kept."""
-    _show(None, picture or BUILD / "picture.png")
+def report() -> None:
+    """Tables and result files of all that was kept."""
+    _show()
 
 
-def _show(names: Collection[str] | None, picture: Path) -> None:
-    """Tables and a picture of these kinds of traffic, or of all; the files always have all."""
+def _show(names: Collection[str] | None = None) -> None:
+    """Tables of these kinds of traffic, or of all; the files always have all."""
     results = reports.kept(RESULTS)
     shown = [each for each in results if names is None or each.traffic in names]
     reports.show(shown, console)
-    reports.draw(shown, picture)
     for result in reports.published(results):
         write(result, BUILD / "figures")
 

@@ -361,14 +361,6 @@ def test_results_are_kept_and_shown_again_with_those_that_lost_and_those_refused
     over = [each for each in file.figures if each.column == "attendant fp32 over it"]
     assert [(each.row, each.median) for each in over] == [("fast peer", 0.38)]
     assert list(file.rounds) == ["fixed: attendant fp32", "fixed: fast peer"]
-    report.draw(results, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 1_000
-    (chart,) = report.charts_of(results)
-    assert [(bar.program, bar.is_ours) for bar in chart.bars] == [
-        ("attendant fp32", True),
-        ("fast peer", False),
-    ]
-    assert chart.unit == "rows/s"
 
 
 def test_overview_is_drawn_from_figures_kept_with_the_project(tmp_path: Path) -> None:
