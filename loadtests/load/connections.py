@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 HOST = "127.0.0.1"
 HEAD = (
-    f"POST {{}} HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\n"
-    "content-length: {}\r\n{}\r\n"
+    f"POST {{}} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+    "Content-Length: {}\r\n{}\r\n"
 )
 
 
