@@ -17,8 +17,7 @@ at once and take turns, A B C C B A, and each ratio is of one round. `peers.py` 
 
 import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +26,9 @@ from rich.console import Console
 
 from loadtests.compare import charts
 from loadtests.compare import report as reports
-from loadtests.compare.comparison import verified
 from loadtests.compare.environments import BUILD, MODELS
-from loadtests.compare.models import BERT, Reference, reference_path
-from loadtests.compare.panel import PANELS, Choice, Panel, compare_models, ready
-from loadtests.compare.peers import Program
+from loadtests.compare.models import BERT
+from loadtests.compare.panel import PANELS, Choice, compare_models
 from loadtests.load.lengths import Sizes, mixed_sizes, sizes_of_texts
 from loadtests.load.machine import machine
 from loadtests.measure.results import read_all, write
@@ -77,41 +74,6 @@ def models() -> None:
     """Write BERT, GPT-2 and what transformers makes of them, unless they are there."""
     for model in ENGINES.titles:
         ENGINES.write_missing(model)
-
-
-def _selected(
-    names: Sequence[str] | None, *, quick: bool
-) -> Iterator[tuple[str, Panel, list[Program]]]:
-    """Of engines and servers: each model with its peers that could be installed."""
-    found = False
-    for panel in (ENGINES, SERVERS):
-        for model in panel.titles:
-            if selected := panel.selected(model, Choice(names or (), is_quick=quick)):
-                found = True
-                panel.write_missing(model)
-                yield model, panel, ready(model, selected)[0]
-    if not found:
-        raise typer.BadParameter(f"no engine or server is called {', '.join(names or ())}")
-
-
-@app.command()
-def install(peer: PeerNames = None, quick: Quick = False) -> None:
-    """Environments and converted models, ahead of time."""
-    for model, _, selected in _selected(peer, quick=quick):
-        for each in selected:
-            console.print(each.name, model, each.environment.versions())
-
-
-@app.command()
-def check(peer: PeerNames = None, ours_too: bool = True) -> None:
-    """Whether the outputs of those that are installed agree with the reference."""
-    for model, panel, selected in _selected(peer, quick=False):
-        own = ready(model, panel.ours(model, (), {}))[0] if ours_too else []
-        reference = Reference.read(reference_path(MODELS, model))
-        for each in (*own, *selected):
-            with ExitStack() as stack:
-                _, faults = verified(stack, [each], reference, CPUS)
-            console.print(each.name, model, faults.get(each.name, "agrees"))
 
 
 def _command_of(name: str) -> None:

@@ -2,24 +2,21 @@
 
     python -m loadtests.measure batching --model minilm               # texts of real lengths
     python -m loadtests.measure batching --model bert --tokens 128    # texts of one length
-    python -m loadtests.measure batching --per-request 8 --servers 2
+    python -m loadtests.measure batching --per-request 8
 
 Ways to compute the same rows:
 
     bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
               length, the batch size tried out for the best, one run at a time.
     server    through gRPC, batches formed by the server's own policy
-    2 servers the same by two processes, each with a part of the processors and of the requests
 
 Server and client share the machine's processors; bare has them alone.
 """
 
-import asyncio
-import os
 import random
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
@@ -32,8 +29,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from loadtests.load.lengths import SEED, mixed_texts
-from loadtests.load.server import SERVE, Server, serving
-from loadtests.measure.calls import PROTOCOLS, Seen, turn_of
+from loadtests.load.server import serving
+from loadtests.measure.calls import PROTOCOLS, turn_of
 from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.batching.collate import pad_rows
 from service.batching.request import Item, Request
@@ -94,7 +91,6 @@ class BatchingOptions(TextOptions):
     concurrency: int = option(32, "Requests in flight.", min=1)
     limit: int = option(872, "Texts.", min=1)
     per_request: int = option(1, "Texts of a request.", min=1)
-    servers: int = option(1, "Processes that share the processors, as a third way.", min=1)
 
 
 def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
@@ -129,20 +125,7 @@ def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
         of_batches = batches_of(counts, num_rows, num_tokens)
         return {**turn, **of_batches, "rows": num_rows, "latency_s": latency_s}
 
-    found: dict[str, Way] = {
-        BARE: lambda: {"seconds": bare(), "rows": num_rows},
-        "server": asked,
-    }
-    if options.servers > 1:
-        servers = [
-            stack.enter_context(serving(repository, flags, command))
-            for command in _commands_apart(options.servers)
-        ]
-        found[f"{options.servers} servers"] = lambda: {
-            "seconds": asyncio.run(_ask_apart(servers, requests, concurrency)),
-            "rows": num_rows,
-        }
-    return found
+    return {BARE: lambda: {"seconds": bare(), "rows": num_rows}, "server": asked}
 
 
 BATCHING = Measure(
@@ -237,25 +220,6 @@ def bare_way(
     bare = BareSession(loaded)
     best = bare.best_batches(rows, batch_sizes)
     return lambda: bare.seconds(best)
-
-
-def _commands_apart(count: int) -> Iterator[tuple[str, ...]]:
-    """Commands of servers, each with as many of our processors."""
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < count:
-        raise typer.BadParameter(f"--servers is {count}, and there are {len(cpus)} processors")
-    for place in range(count):
-        yield ("taskset", "--cpu-list", ",".join(map(str, cpus[place::count])), *SERVE)
-
-
-async def _ask_apart(servers: Sequence[Server], requests: Sequence[Any], concurrency: int) -> float:
-    """Seconds until all servers have answered, each asked for an equal part."""
-    count = len(servers)
-    asked = (
-        TENSORS.send(server, requests[place::count], concurrency // count, Seen())
-        for place, server in enumerate(servers)
-    )
-    return max(await asyncio.gather(*asked))
 
 
 def read_samples(url: str) -> list[Sample]:

@@ -222,7 +222,6 @@ def test_what_is_chosen_and_not_there_is_refused_before_anything_is_installed(
     [
         (["servers", "--texts", "lines.txt"], "--texts is an option of engines"),
         (["engines", "--setting", "spin_us=1", "--setting", "spin_us=2"], "spin_us is given twice"),
-        (["install", "--peer", "absent"], "no engine or server is called absent"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(arguments: list[str], why: str) -> None:
