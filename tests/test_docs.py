@@ -9,12 +9,12 @@ from statistics import quantiles
 
 import pytest
 
+from deploy.generate import queries
 from loadtests.compare import charts
 from loadtests.measure.results import read_all
 from service.api.access import PROTOCOLS
 from service.observe.metrics import Metrics
 from service.settings import Settings
-from tests.deploy import promql
 from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def test_every_metric_has_a_unit_and_histograms_their_buckets() -> None:
 def test_every_metric_says_who_reads_it() -> None:
     pages = {"attendant": "dashboard", "attendant-generation": "generation"}
     readers: dict[str, set[str]] = defaultdict(set)
-    for reader, names in promql.read_names():
+    for reader, names in queries.read_names():
         for name in names:
             readers[name].add(pages.get(reader, reader.removeprefix("Attendant")))
     known = set().union(*readers.values())

@@ -106,7 +106,7 @@ ROOMS = {
     "service/http/routes": Room("http/status http/request"),
     "service/http/stream": Room("http/status http/request"),
     "service/http/shared": Room(
-        "errors grammars calls api http/status http/wire http/request http/routes"
+        "errors grammars calls api http/numbers http/status http/wire http/request http/routes"
     ),
     "service/http/kserve": Room(
         "errors contract settings calls repository api http/status http/wire http/body"
@@ -121,11 +121,10 @@ ROOMS = {
     "service/http/huggingface": Room(
         "contract grammars calls repository http/numbers http/status http/wire http/request"
         " http/routes http/stream http/shared",
-        "fields routes texts",
+        "routes",
     ),
     "service/http/retrieval": Room(
-        "errors calls repository api http/numbers http/status http/request http/routes"
-        " http/shared http/openai http/huggingface"
+        "errors calls repository http/numbers http/status http/request http/routes http/shared"
     ),
     "service/http": Room(
         "errors settings repository api http/numbers http/status http/wire http/body http/request"
@@ -223,7 +222,7 @@ ROOMS = {
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
-    "loadtests/compare": Room("load measure service models"),
+    "loadtests/compare": Room("load measure service models export"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/pages": Room("measure"),
 }
@@ -560,6 +559,8 @@ def test_an_import_upwards_is_found(folder: str) -> None:
     [
         ("service/http/wire", "service/http/front"),
         ("service/http/openai", "service/http/huggingface/texts"),
+        ("service/http/retrieval", "service/http/openai/embeddings"),
+        ("service/http/retrieval", "service/http/huggingface/texts"),
         ("service/generation/decoders", "service/generation/engine"),
         ("service/api", "service/generation/engine"),
         ("service/text", "service/generation/choosing/vocabulary"),

@@ -1,1 +1,1 @@
-"""From PyTorch to ONNX graphs."""
+"""From PyTorch to ONNX graphs: fused attention, caches, recurrent networks."""

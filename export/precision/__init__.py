@@ -1,1 +1,1 @@
-"""Quantization: graphs with fewer bits."""
+"""Quantization: SmoothQuant, GPTQ, blockwise and per-token scales."""

@@ -9,7 +9,7 @@ Of each matrix's row the weights sum to one. Nothing is fused: the operators tha
 weights to themselves.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -142,6 +142,14 @@ def check_attention(
         for name, difference in differences.items():
             largest = float(np.abs(difference).max(initial=0.0))  # of no mask there are no logits
             figures[name] = max(figures[name], largest)
+    return checked(figures)
+
+
+def checked(figures: Mapping[str, float]) -> dict[str, float]:
+    """The largest differences as the manifest names them.
+
+    Raises `ExportError` where one is above what is allowed.
+    """
     for name, value in figures.items():
         if not value <= MAX_ABS_ERROR["fp32"]:  # also where it is not a number
             raise ExportError(

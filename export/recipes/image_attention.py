@@ -18,15 +18,9 @@ from export.graphs.attention import MAX_VALUES, OUTPUT
 from export.graphs.graph import open_session
 from export.graphs.vision import INPUT, _pixels, trace_image_attention, trace_vision
 from export.graphs.vision import OUTPUT as LOGITS
+from export.recipes.attention import checked
 from export.recipes.vision import image_fields
-from export.settings import (
-    MAX_ABS_ERROR,
-    ExportSettings,
-    GraphKind,
-    HeldOut,
-    OnStep,
-    check_fp32,
-)
+from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, check_fp32
 from export.writer import ExportedModel
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import attending
@@ -92,11 +86,4 @@ def check_image_attention(network: VisionTransformer, graph: onnx.ModelProto) ->
         "output": by_graph[LOGITS] - logits,
         "fused_output": by_graph[LOGITS] - fused,
     }
-    largest = {name: float(np.abs(difference).max()) for name, difference in figures.items()}
-    for name, value in largest.items():
-        if not value <= MAX_ABS_ERROR["fp32"]:  # also where it is not a number
-            raise ExportError(
-                f"{name.replace('_', ' ')} is off by up to {value:.2e}, the limit is "
-                f"{MAX_ABS_ERROR['fp32']:.0e}"
-            )
-    return {f"max_{name}_error": value for name, value in largest.items()}
+    return checked({name: float(np.abs(value).max()) for name, value in figures.items()})

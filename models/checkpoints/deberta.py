@@ -7,7 +7,15 @@ head's size; the root of three is folded into the map of queries, which distance
 import math
 from dataclasses import replace
 
-from models.checkpoints.family import PARTS, Family, Tensors, Values, activation, bert_config
+from models.checkpoints.family import (
+    BERT_WORDS,
+    PARTS,
+    Family,
+    Tensors,
+    Values,
+    activation,
+    bert_config,
+)
 from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import SettingError
 from models.json_files import check_whole
@@ -97,11 +105,7 @@ DEBERTA = Family(
     head={"dense": "pooler.dense", "output": "classifier"},
     head_activation="gelu",
     head_dropout="cls_dropout",
-    words={
-        "dense": "cls.predictions.transform.dense",
-        "norm": "cls.predictions.transform.LayerNorm",
-        "": "cls.predictions",
-    },
+    words=BERT_WORDS,
     words_activation=None,
     mask="[MASK]",
     defaults={

@@ -9,7 +9,7 @@ that are used several times, and MPNet relative positions.
 from dataclasses import replace
 
 from models.checkpoints.deberta import DEBERTA
-from models.checkpoints.family import PARTS, Family, Values, bert_config
+from models.checkpoints.family import BERT_WORDS, PARTS, Family, Values, bert_config
 from models.checkpoints.rotary_families import GTE, MODERNBERT, NEW, NOMIC
 from models.errors import SettingError
 from models.json_files import check_whole
@@ -130,11 +130,7 @@ BERT = Family(
     head={"dense": "pooler.dense", "output": "classifier"},
     head_activation="tanh",
     head_dropout="classifier_dropout",
-    words={
-        "dense": "cls.predictions.transform.dense",
-        "norm": "cls.predictions.transform.LayerNorm",
-        "": "cls.predictions",
-    },
+    words=BERT_WORDS,
     words_activation=None,
     mask="[MASK]",
 )

@@ -29,6 +29,11 @@ PARTS = {
     "embeddings.token_types": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
 }
+BERT_WORDS = {
+    "dense": "cls.predictions.transform.dense",
+    "norm": "cls.predictions.transform.LayerNorm",
+    "": "cls.predictions",
+}
 FILLS_MASKS = ("ForMaskedLM", "ForPreTraining")
 TAGGER, ANSWERER = "ForTokenClassification", "ForQuestionAnswering"
 NEXT_SENTENCE = {"dense": "pooler.dense", "output": "cls.seq_relationship"}  # in BERT only
@@ -120,7 +125,3 @@ class Family:
     def with_head(self, head: Mapping[str, str]) -> "Family":
         """The family with another head."""
         return replace(self, head=head)
-
-    def is_of_encoder(self, name: str) -> bool:
-        beside = (f"{part}." for part in self.parts.values())
-        return name.startswith(("embeddings.", f"{self.layers}.", *beside))

@@ -1,1 +1,1 @@
-"""The networks, as PyTorch modules."""
+"""The networks, as PyTorch modules, and the table of their names."""

@@ -10,6 +10,7 @@ the module exports with both B and S dynamic.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, cast
@@ -358,3 +359,15 @@ def initialise(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=INITIAL_STD)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+def initialise_decoder(network: nn.Module, layers: nn.ModuleList) -> None:
+    """Fresh weights as GPT-2 starts (2.3): all layers together keep the residual stream's size.
+
+    Each adds to it twice, by attention and by its feed-forward layer.
+    """
+    network.apply(initialise)
+    scaled_std = INITIAL_STD / math.sqrt(2 * len(layers))
+    for name, weight in layers.named_parameters():
+        if name.endswith(("attention.output.weight", "feed_forward.contract.weight")):
+            nn.init.normal_(weight, std=scaled_std)

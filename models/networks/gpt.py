@@ -14,7 +14,6 @@ Knows nothing about tokenizers. Each step runs the whole sequence again.
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, V vocabulary
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.errors import check_range
-from models.networks.encoder import INITIAL_STD, initialise
+from models.networks.encoder import initialise_decoder
 from models.networks.layers import (
     ACTIVATIONS,
     Config,
@@ -123,13 +122,7 @@ class GPT(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.apply(initialise)
-        # Every layer adds to the residual stream twice: keep its size as it was (GPT-2, 2.3).
-        scaled_std = INITIAL_STD / math.sqrt(2 * config.num_layers)
-        for layer in self.layers:
-            assert isinstance(layer, DecoderLayer)
-            nn.init.normal_(layer.attention.output.weight, std=scaled_std)
-            nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
+        initialise_decoder(self, self.layers)
 
     def embedded(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """[..., D] of tokens at any places, by default from the first on."""

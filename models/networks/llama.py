@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from models.errors import SettingError, check_choice, check_range
 from models.networks.attention import causal_mask, window_mask
-from models.networks.encoder import INITIAL_STD, initialise
+from models.networks.encoder import initialise_decoder
 from models.networks.layers import POSITIVE, Attend, Config, GatedFeedForward, last_of
 from models.networks.ropes import NO_ROPE, Rope, rotated
 
@@ -323,13 +323,7 @@ class Llama(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         size = (config.hidden_size, config.vocab_size)
         self.output = None if config.is_tied else nn.Linear(*size, bias=False)
-        self.apply(initialise)
-        # Every layer adds to the residual stream twice: keep its size as it was (GPT-2, 2.3).
-        scaled_std = INITIAL_STD / math.sqrt(2 * config.num_layers)
-        for layer in self.layers:
-            assert isinstance(layer, LlamaLayer)
-            nn.init.normal_(layer.attention.output.weight, std=scaled_std)
-            nn.init.normal_(layer.feed_forward.contract.weight, std=scaled_std)
+        initialise_decoder(self, self.layers)
 
     def embedded(self, input_ids: Tensor, _: Tensor | None = None) -> Tensor:
         """[..., D] of tokens, as the first layer takes them; positions come with attention."""

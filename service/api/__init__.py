@@ -1,1 +1,1 @@
-"""The steps of every front with a request, for any protocol."""
+"""The steps of every front with a request: operations, admission, access, tensors, records."""

@@ -44,7 +44,8 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
     descriptor: Any = kind.DESCRIPTOR
     fields = fields_of(descriptor, record)
     names = [name for name in record.__struct_fields__ if name not in own]
-    get = attrgetter(*names) if len(names) > 1 else lambda message: (getattr(message, names[0]),)
+    several = attrgetter(*names) if len(names) > 1 else None
+    get = several or (lambda message: [getattr(message, name) for name in names])
     converts = [(place, how) for place, name in enumerate(names) if (how := _read(fields[name]))]
     optional = [(place, name) for place, name in enumerate(names) if _is_optional(fields[name])]
     further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]

@@ -1,13 +1,10 @@
 """`ListModels`: what every model says of itself."""
 
-from attendant.v1 import text_pb2
+from collections.abc import Callable
 
-from service.api.codec import writer
-from service.calls.models import ModelFacts
+from service.calls.models import ListModels, Models
 from service.repository.repository import ModelRepository
 from service.serving.model import Caller
-
-_WRITE = writer(text_pb2.Model, ModelFacts)
 
 
 class ModelList:
@@ -18,7 +15,11 @@ class ModelList:
         self._max_items = max_items
 
     async def ListModels(
-        self, request: text_pb2.ListModelsRequest, caller: Caller
-    ) -> text_pb2.ListModelsResponse:
-        models = [_WRITE(model.facts()) for model in self._repository.models()]
-        return text_pb2.ListModelsResponse(models=models, max_texts=self._max_items)
+        self,
+        _: ListModels,
+        _caller: Caller,
+        build: Callable[[Models], object] = lambda models: models,
+    ) -> object:
+        """The facts of all models, by `build`."""
+        facts = [model.facts() for model in self._repository.models()]
+        return build(Models(facts, self._max_items))

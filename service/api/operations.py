@@ -26,6 +26,7 @@ from service.api.regions import SharedMemoryRegions, Transfer
 from service.api.services import OWN_DESCRIPTORS
 from service.api.typed import TypedCalls
 from service.calls.generation import Generate, GenerateChunk, GenerateResponse
+from service.calls.models import ListModels, Models
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
@@ -43,6 +44,7 @@ INFERENCE: ServiceDescriptor = service_pb2.DESCRIPTOR.services_by_name["GRPCInfe
 RECORDS: dict[str, tuple[Record, Record]] = {
     "Tokenize": (Tokenize, Tokenized),
     "Detokenize": (Detokenize, Detokenized),
+    "ListModels": (ListModels, Models),
     "Generate": (Generate, GenerateChunk),
     "GenerateUnary": (Generate, GenerateResponse),
 }

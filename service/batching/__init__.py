@@ -1,1 +1,1 @@
-"""From requests to full runs of a session."""
+"""Dynamic batching: from requests to full runs of a session."""

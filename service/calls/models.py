@@ -1,4 +1,4 @@
-"""The record of what a served model says of itself, as `ListModels` has it."""
+"""The call `ListModels`, and the record of what a served model says of itself."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,6 +19,10 @@ class Example(msgspec.Struct, frozen=True):
     text_pair: str = ""
     context: str = ""
     image: bytes = b""
+
+
+class ListModels(msgspec.Struct, frozen=True):
+    """A request for the facts of all models."""
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,3 +70,10 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     def also(self, **more: object) -> "ModelFacts":
         """A copy of the facts, with further ones."""
         return msgspec.structs.replace(self, **more)
+
+
+class Models(msgspec.Struct, frozen=True):
+    """The facts of all models, and the number of texts that a request has at most."""
+
+    models: Sequence[ModelFacts]
+    max_texts: int

@@ -1,1 +1,1 @@
-"""A model's own description, and its readers; no sessions."""
+"""A model's own description and its readers: manifest, `config.pbtxt`, precision; no sessions."""

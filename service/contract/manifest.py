@@ -276,13 +276,6 @@ class Manifest:
         measured = asdict(graph) if graph is not None else {}
         return replace(self, variants=(), **measured)
 
-    def computed_in(self, precision: Precision, layout: Layout = "") -> "Manifest":
-        """The manifest of the graph in that precision and layout alone, with its measurements."""
-        for filename, graph in self.graphs.items():
-            if (graph.precision, graph.layout) == (precision, layout):
-                return self.of_graph(filename)
-        raise KeyError(f"{precision} {layout}")
-
     def to_json(self) -> str:
         """The manifest as JSON; equal manifests give equal texts."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"

@@ -1,1 +1,1 @@
-"""From prompts to tokens."""
+"""From prompts to tokens: the engine of continuous batching, and its sequences."""

@@ -31,6 +31,45 @@ GENERATION_SECONDS = (
 )
 REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+HELPS = {
+    "time_to_first_token_seconds": "Sequences, from their request's arrival to the first token",
+    "inter_token_latency_seconds": "Tokens after the first, since the one before",
+    "e2e_request_latency_seconds": "Sequences, from arrival to end",
+    "request_queue_time_seconds": "Sequences, until their first step",
+    "request_prefill_time_seconds": "Sequences, from the first step to the first token",
+    "request_decode_time_seconds": "Sequences, from the first token to the last",
+    "request_prompt_tokens": "Tokens of each sequence's prompt",
+    "request_generation_tokens": "Tokens of each sequence's output",
+    "iteration_tokens": "Tokens that each step computed",
+    "iteration_rows": "Sequences that each step computed",
+    "iteration_run_seconds": "Steps, in the session",
+    "iteration_other_seconds": "Steps, outside of the session: planning, sampling, detokenizing",
+    "prompt_tokens": "Prompt tokens of sequences that ended after a first token",
+    "generation_tokens": "Tokens generated",
+    "prefix_cache_queries": "Prompt tokens looked for in slots and store",
+    "prefix_cache_hits": "Prompt tokens copied instead of computed",
+    "prefix_store_hits": "Prompt tokens copied from the store of prefixes, having lost their slot",
+    "prefix_store_evictions": "Pieces of 32 tokens that the store gave up for others",
+    "spec_decode_num_drafts": "Drafts checked",
+    "spec_decode_num_draft_tokens": "Tokens drafted, and computed to check them",
+    "spec_decode_num_accepted_tokens": "Drafted tokens that became output",
+    "spec_decode_num_accepted_tokens_per_pos": (
+        "Drafted tokens that became output, by position in the draft, from 0"
+    ),
+    "kv_cache_moved_rows": "Slots copied to another slot",
+    "request_success": (
+        "Sequences that ended, by finished_reason: stop, length, abort (the client left, or its"
+        " deadline passed), error"
+    ),
+    "kv_cache_usage_perc": "Share of slots, or of a paged cache's blocks, in use or promised",
+    "kv_cache_slots": "Slots there are, or blocks of a paged cache",
+    "kv_cache_slots_used": (
+        "Slots that belong to a sequence, or blocks that do or are promised to one"
+    ),
+    "kv_cache_tokens_used": "Tokens that belong to a sequence",
+    "kv_cache_tokens_kept": "Tokens kept in slots, or blocks, for prompts to come",
+    "prefix_store_bytes": "Memory of the store of prefixes in use, at most --prefix-cache-bytes",
+}
 POSITIONS = tuple(map(str, range(31)))  # in a draft
 
 
@@ -38,74 +77,47 @@ class GenerationInstruments:
     """The metrics of all generative models, by their labels."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        def histogram(name: str, buckets: tuple[float, ...]) -> Histogram:
+            text = HELPS[name]
             return Histogram(f"attendant_{name}", text, LABELS, buckets=buckets, registry=registry)
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"attendant_{name}", text, (*LABELS, *labels), registry=registry)
+        def counter(name: str, *labels: str) -> Counter:
+            return Counter(f"attendant_{name}", HELPS[name], (*LABELS, *labels), registry=registry)
 
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"attendant_{name}", text, LABELS, registry=registry)
+        def gauge(name: str) -> Gauge:
+            return Gauge(f"attendant_{name}", HELPS[name], LABELS, registry=registry)
 
         seconds = GENERATION_SECONDS
-        self.time_to_first_token = histogram(
-            "time_to_first_token_seconds", "Sequence, arrival to first token", FIRST_TOKEN_SECONDS
-        )
-        self.inter_token_latency = histogram(
-            "inter_token_latency_seconds", "Token after the one before it", INTER_TOKEN_SECONDS
-        )
-        self.e2e = histogram("e2e_request_latency_seconds", "Sequence, arrival to end", seconds)
-        self.queue = histogram("request_queue_time_seconds", "Sequence, until a step", seconds)
-        self.prefill = histogram(
-            "request_prefill_time_seconds", "Sequence, first step to first token", seconds
-        )
-        self.decode = histogram(
-            "request_decode_time_seconds", "Sequence, first token to last", seconds
-        )
-        self.prompt_length = histogram(
-            "request_prompt_tokens", "Sequence's prompt, tokens", REQUEST_TOKENS
-        )
-        self.output_length = histogram(
-            "request_generation_tokens", "Sequence's output, tokens", REQUEST_TOKENS
-        )
-        self.iteration_tokens = histogram(
-            "iteration_tokens", "Tokens computed by one step", ITERATION_TOKENS
-        )
-        self.iteration_rows = histogram(
-            "iteration_rows", "Sequences computed by one step", POWERS_OF_2
-        )
-        self.run_seconds = histogram("iteration_run_seconds", "Step, in the session", SECONDS)
-        self.other_seconds = histogram(
-            "iteration_other_seconds", "Step, outside of the session", SECONDS
-        )
-        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of sequences that ended")
-        self.generation_tokens = counter("generation_tokens", "Tokens generated")
-        self.prefix_queries = counter(
-            "prefix_cache_queries", "Prompt tokens looked for in the cache"
-        )
-        self.prefix_hits = counter("prefix_cache_hits", "Prompt tokens copied, not computed")
-        self.store_hits = counter(
-            "prefix_store_hits", "Prompt tokens copied from the store, having lost their slot"
-        )
-        self.evictions = counter("prefix_store_evictions", "Pieces that the store gave up")
-        self.drafts = counter("spec_decode_num_drafts", "Drafts checked")
-        self.drafted_tokens = counter(
-            "spec_decode_num_draft_tokens", "Tokens drafted, and computed to check them"
-        )
-        self.accepted_tokens = counter(
-            "spec_decode_num_accepted_tokens", "Drafted tokens that became output"
-        )
-        self.accepted_at = counter(
-            "spec_decode_num_accepted_tokens_per_pos", "The same by place in the draft", "position"
-        )
-        self.moved_rows = counter("kv_cache_moved_rows", "Slots copied to another slot")
-        self.ended = counter("request_success", "Sequences that ended", "finished_reason")
-        self.usage = gauge("kv_cache_usage_perc", "Share of slots, or of blocks, in use, 0 to 1")
-        self.slots = gauge("kv_cache_slots", "Slots there are, or blocks")
-        self.slots_used = gauge("kv_cache_slots_used", "Slots that belong to a sequence, or blocks")
-        self.tokens_used = gauge("kv_cache_tokens_used", "Tokens that belong to a sequence")
-        self.tokens_kept = gauge("kv_cache_tokens_kept", "Tokens kept for prompts to come")
-        self.stored_bytes = gauge("prefix_store_bytes", "Bytes of prefixes that lost their slot")
+        self.time_to_first_token = histogram("time_to_first_token_seconds", FIRST_TOKEN_SECONDS)
+        self.inter_token_latency = histogram("inter_token_latency_seconds", INTER_TOKEN_SECONDS)
+        self.e2e = histogram("e2e_request_latency_seconds", seconds)
+        self.queue = histogram("request_queue_time_seconds", seconds)
+        self.prefill = histogram("request_prefill_time_seconds", seconds)
+        self.decode = histogram("request_decode_time_seconds", seconds)
+        self.prompt_length = histogram("request_prompt_tokens", REQUEST_TOKENS)
+        self.output_length = histogram("request_generation_tokens", REQUEST_TOKENS)
+        self.iteration_tokens = histogram("iteration_tokens", ITERATION_TOKENS)
+        self.iteration_rows = histogram("iteration_rows", POWERS_OF_2)
+        self.run_seconds = histogram("iteration_run_seconds", SECONDS)
+        self.other_seconds = histogram("iteration_other_seconds", SECONDS)
+        self.prompt_tokens = counter("prompt_tokens")
+        self.generation_tokens = counter("generation_tokens")
+        self.prefix_queries = counter("prefix_cache_queries")
+        self.prefix_hits = counter("prefix_cache_hits")
+        self.store_hits = counter("prefix_store_hits")
+        self.evictions = counter("prefix_store_evictions")
+        self.drafts = counter("spec_decode_num_drafts")
+        self.drafted_tokens = counter("spec_decode_num_draft_tokens")
+        self.accepted_tokens = counter("spec_decode_num_accepted_tokens")
+        self.accepted_at = counter("spec_decode_num_accepted_tokens_per_pos", "position")
+        self.moved_rows = counter("kv_cache_moved_rows")
+        self.ended = counter("request_success", "finished_reason")
+        self.usage = gauge("kv_cache_usage_perc")
+        self.slots = gauge("kv_cache_slots")
+        self.slots_used = gauge("kv_cache_slots_used")
+        self.tokens_used = gauge("kv_cache_tokens_used")
+        self.tokens_kept = gauge("kv_cache_tokens_kept")
+        self.stored_bytes = gauge("prefix_store_bytes")
 
     def forget(self, name: str, version: str) -> None:
         """Show the series of a version no more."""

@@ -57,61 +57,69 @@ MAX_VERSIONS = 4_096  # with series of their own, unless more are served at once
 TOKENS = tuple(float(2**power) for power in range(3, 16))
 RATIOS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 _HISTOGRAMS = {
-    "attendant_request_seconds": ("Request, from its arrival to its answer", SECONDS),
-    "attendant_queue_seconds": ("Request in the queue, until its first batch", SECONDS),
-    "attendant_compute_seconds": ("Batch, from collating to splitting", SECONDS),
-    "attendant_batch_rows": ("Rows of a batch", POWERS_OF_2),
-    "attendant_batch_tokens": ("Tokens of a batch, padding included", TOKENS),
-    "attendant_batch_padding_ratio": ("Share of a batch's tokens that is padding", RATIOS),
+    "attendant_request_seconds": ("Answered requests, from arrival to answer", SECONDS),
+    "attendant_queue_seconds": ("Answered requests, in the queue", SECONDS),
+    "attendant_compute_seconds": ("Batches, from collating to splitting", SECONDS),
+    "attendant_batch_rows": ("Rows of each batch", POWERS_OF_2),
+    "attendant_batch_tokens": ("Tokens of each batch, padding included", TOKENS),
+    "attendant_batch_padding_ratio": ("Share of each batch's tokens that is padding", RATIOS),
 }
+FAILED = (
+    "Requests that failed, by reason: REJECTED (full queue, too long a wait, a passed deadline, a"
+    " stopped engine), CANCELED, BACKEND (the model raised), OTHER"
+)
+REFUSED = (
+    "Requests that were not computed, by reason: queue (it is full), wait (longer than"
+    " --max-queue-s), deadline (the answer would be late), late (admitted, and no longer in time)"
+)
 _REASONS: tuple[FailureReason, ...] = get_args(FailureReason)
 _NV_COUNTERS: dict[str, tuple[str, Callable[[Statistics], int]]] = {
     "nv_inference_request_success": (
-        "Successful inference requests, all batch sizes",
+        "Requests answered",
         lambda model: model.success.count,
     ),
     "nv_inference_count": (
-        "Inferences performed: a request of n rows counts n",
+        "Rows of answered requests",
         lambda model: model.inference_count,
     ),
     "nv_inference_exec_count": (
-        "Model executions performed: one per batch",
+        "Session runs; rows over this is the mean batch",
         lambda model: model.execution_count,
     ),
     "nv_inference_request_duration_us": (
-        "Cumulative request duration, microseconds",
+        "Time from arrival to answer",
         lambda model: model.success.us,
     ),
     "nv_inference_queue_duration_us": (
-        "Cumulative queue duration, microseconds",
+        "Time in the queue, until the first batch",
         lambda model: model.queue.us,
     ),
     "nv_inference_compute_input_duration_us": (
-        "Cumulative input preparation, microseconds",
+        "Collating, of the batches that a request was in",
         lambda model: model.compute.compute_input.us,
     ),
     "nv_inference_compute_infer_duration_us": (
-        "Cumulative inference, microseconds",
+        "Session runs, of the batches that a request was in",
         lambda model: model.compute.compute_infer.us,
     ),
     "nv_inference_compute_output_duration_us": (
-        "Cumulative output preparation, microseconds",
+        "Splitting, of the batches that a request was in",
         lambda model: model.compute.compute_output.us,
     ),
     "nv_cache_num_hits_per_model": (
-        "Requests that the response cache answered",
+        "Requests that the response cache answered; no inferences, but successes",
         lambda model: model.cache_hit.count,
     ),
     "nv_cache_num_misses_per_model": (
-        "Requests that the response cache could not answer",
+        "Requests of models with a response cache that were computed",
         lambda model: model.cache_miss.count,
     ),
     "nv_cache_hit_duration_per_model": (
-        "Cumulative duration of cache hits, microseconds",
+        "Lookups of answers that the response cache had",
         lambda model: model.cache_hit.us,
     ),
     "nv_cache_miss_duration_per_model": (
-        "Cumulative lookup and insertion of cache misses, microseconds",
+        "Lookups and insertions of answers that the response cache had not",
         lambda model: model.cache_miss.us,
     ),
 }
@@ -126,17 +134,27 @@ class Metrics:
         self._models: dict[tuple[str, int], ModelMetrics] = {}
 
         self.waiting = Gauge(
-            "attendant_requests_waiting", "Requests in the queue", LABELS, registry=self.registry
+            "attendant_requests_waiting",
+            "Requests in the queue, or sequences of a generative model",
+            LABELS,
+            registry=self.registry,
         )
         self.running = Gauge(
-            "attendant_requests_running", "Requests in a batch", LABELS, registry=self.registry
+            "attendant_requests_running",
+            "Requests with a batch under way, or sequences; waiting + running is the load",
+            LABELS,
+            registry=self.registry,
         )
         self._instruments = (self.waiting, self.running)
         self._cache_bytes = Gauge(
-            "attendant_response_cache_bytes", "Bytes of kept answers", registry=self.registry
+            "attendant_response_cache_bytes",
+            "Memory of the response cache's answers",
+            registry=self.registry,
         )
         self._cache_entries = Gauge(
-            "attendant_response_cache_entries", "Kept answers", registry=self.registry
+            "attendant_response_cache_entries",
+            "Answers in the response cache",
+            registry=self.registry,
         )
         self.generation = GenerationInstruments(self.registry)
         self.server = ServerNumbers()
@@ -374,7 +392,7 @@ class _Refusals(Collector):
     def collect(self) -> Iterator[Metric]:
         family = CounterMetricFamily(
             "attendant_requests_refused",
-            "Requests not computed, for want of time or room",
+            REFUSED,
             labels=(*LABELS, "reason"),
         )
         for model in self._metrics.models:
@@ -417,15 +435,15 @@ class _TritonNames(Collector):
                 metric.add_sample(name, model.labels, model.count(name))
             yield metric
         failure = "nv_inference_request_failure"
-        metric = Metric(failure, "Failed inference requests", "unknown")
+        metric = Metric(failure, FAILED, "unknown")
         for model in models:
             for reason in _REASONS:
                 labels = {**model.labels, "reason": reason}
                 metric.add_sample(failure, labels, model.failures(reason))
         yield metric
         pending, load = "nv_inference_pending_request_count", "nv_model_load_duration_secs"
-        metric = Metric(pending, "Requests waiting to be executed", "gauge")
-        loads = Metric(load, "Time to load the model, seconds", "gauge")
+        metric = Metric(pending, "Requests waiting now", "gauge")
+        loads = Metric(load, "Time from reading the model's folder to ready", "gauge")
         for model in models:
             metric.add_sample(pending, model.labels, model.num_waiting())
             loads.add_sample(load, model.labels, model.load_s)

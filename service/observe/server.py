@@ -4,7 +4,7 @@ They are read from plain numbers at a scrape; nothing is counted twice, and no c
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -43,6 +43,37 @@ class ServerNumbers:
     build: dict[str, str] = field(default_factory=dict)  # versions of what serves
 
 
+HELPS = {
+    "attendant_ready": "1 while models are loaded, all are served, and the server does not drain",
+    "attendant_live": "0 if only a restart helps: an endless run, a lost device, a dead event loop",
+    "attendant_event_loop_gap_seconds": (
+        "Longest time of the last one to two minutes for which the event loop stood still"
+    ),
+    "attendant_bytes_in_flight": (
+        "Bytes of requests in flight, and of answers not yet read; see --max-bytes-in-flight"
+    ),
+    "attendant_models_unserved": (
+        "Models that should be served and have no serving version, or a failed one"
+    ),
+    "attendant_calls_in_flight": (
+        "Open calls, streams included, by protocol (grpc, http); see --max-concurrent-rpcs"
+    ),
+    "attendant_calls": "Calls begun, by protocol (grpc, http), without probes and scrapes",
+    "attendant_http_responses": (
+        "Answers over HTTP, by status; a stream counts by the status that it began with"
+    ),
+    "attendant_tls_certificate_expiry_timestamp_seconds": (
+        "When the certificate in use ends; absent without TLS"
+    ),
+    "attendant_calls_refused": (
+        "Calls refused before a model was looked for, by bound: calls, bytes, draining (streams"
+        " that a drain ended), token, key"
+    ),
+    "attendant_model_loads": "Loads of models, by model and outcome (success, failure)",
+    "attendant_build": "1, with the labels version and onnxruntime",
+}
+
+
 class ServerCollector(Collector):
     """The numbers under their names."""
 
@@ -51,55 +82,43 @@ class ServerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         numbers = self._numbers
-        for name, text, value in (
-            ("attendant_ready", "Whether the server says that it is ready", numbers.is_ready()),
-            ("attendant_live", "Whether the server says that it lives", numbers.is_live()),
-            (
-                "attendant_event_loop_gap_seconds",
-                "Longest time of the last minutes for which the event loop stood still",
-                numbers.loop_gap_s(),
-            ),
-            ("attendant_bytes_in_flight", "Bytes of open calls", numbers.num_bytes()),
-            ("attendant_models_unserved", "Models wanted and not served", numbers.num_unserved()),
-        ):
-            yield GaugeMetricFamily(name, text, float(value))
-        calls = GaugeMetricFamily(
-            "attendant_calls_in_flight", "Calls that are open", labels=("protocol",)
-        )
+        yield _gauge("attendant_ready", numbers.is_ready())
+        yield _gauge("attendant_live", numbers.is_live())
+        yield _gauge("attendant_event_loop_gap_seconds", numbers.loop_gap_s())
+        yield _gauge("attendant_bytes_in_flight", numbers.num_bytes())
+        yield _gauge("attendant_models_unserved", numbers.num_unserved())
+        name = "attendant_calls_in_flight"
+        calls = GaugeMetricFamily(name, HELPS[name], labels=("protocol",))
         for protocol, count in numbers.num_calls().items():
             calls.add_metric((protocol,), count)
         yield calls
-        begun = CounterMetricFamily(
-            "attendant_calls", "Calls begun, without probes and scrapes", labels=("protocol",)
+        begun = {(protocol,): count for protocol, count in numbers.num_begun().items()}
+        yield _counter("attendant_calls", ("protocol",), begun.items())
+        responses = {(str(status),): count for status, count in numbers.http_statuses.items()}
+        yield _counter("attendant_http_responses", ("status",), sorted(responses.items()))
+        yield _gauge(
+            "attendant_tls_certificate_expiry_timestamp_seconds", numbers.certificate_ends_s()
         )
-        for protocol, count in numbers.num_begun().items():
-            begun.add_metric((protocol,), count)
-        yield begun
-        responses = CounterMetricFamily(
-            "attendant_http_responses", "Answers over HTTP, by status", labels=("status",)
-        )
-        for status, count in sorted(numbers.http_statuses.items()):
-            responses.add_metric((str(status),), count)
-        yield responses
-        end = GaugeMetricFamily(
-            "attendant_tls_certificate_expiry_timestamp_seconds",
-            "When the certificate of the gRPC port ends",
-        )
-        if (ends_s := numbers.certificate_ends_s()) is not None:
-            end.add_metric((), ends_s)
-        yield end
-        refused = CounterMetricFamily(
-            "attendant_calls_refused",
-            "Calls refused before a model was looked for",
-            labels=("bound",),
-        )
-        for bound in BOUNDS:
-            refused.add_metric((bound,), numbers.refusals[bound])
-        yield refused
-        loads = CounterMetricFamily(
-            "attendant_model_loads", "Loads of models, by outcome", labels=("model", "outcome")
-        )
-        for (model, outcome), count in sorted(dict(numbers.loads).items()):
-            loads.add_metric((model, outcome), count)
-        yield loads
-        yield InfoMetricFamily("attendant_build", "What serves", numbers.build)
+        refusals = {(bound,): numbers.refusals[bound] for bound in BOUNDS}
+        yield _counter("attendant_calls_refused", ("bound",), refusals.items())
+        loads = sorted(dict(numbers.loads).items())
+        yield _counter("attendant_model_loads", ("model", "outcome"), loads)
+        yield InfoMetricFamily("attendant_build", HELPS["attendant_build"], numbers.build)
+
+
+def _gauge(name: str, value: float | None) -> GaugeMetricFamily:
+    """A gauge without labels; it has no sample where there is no value."""
+    gauge = GaugeMetricFamily(name, HELPS[name])
+    if value is not None:
+        gauge.add_metric((), float(value))
+    return gauge
+
+
+def _counter(
+    name: str, labels: tuple[str, ...], counts: Iterable[tuple[tuple[str, ...], int]]
+) -> CounterMetricFamily:
+    """A counter with a sample for each combination of labels."""
+    counter = CounterMetricFamily(name, HELPS[name], labels=labels)
+    for values, count in counts:
+        counter.add_metric(values, count)
+    return counter

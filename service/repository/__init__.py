@@ -1,1 +1,1 @@
-"""The models by name and version: loading and unloading."""
+"""The models by name and version: loading beside, swapping, unloading."""

@@ -1,1 +1,1 @@
-"""The gRPC front."""
+"""The gRPC front: operations bound to methods, messages, statuses, health, reflection."""

@@ -1,1 +1,1 @@
-"""The base of the engines: sessions, tokenizers, images, processors, and prices of runs."""
+"""The base of the engines: sessions, images, processors, and prices of runs."""

@@ -33,10 +33,6 @@ class Crossing(Generic[Request, Client]):
     def num_threads(self) -> int:
         return len(self._threads)
 
-    @property
-    def num_timers(self) -> int:
-        return len(self._timers)
-
     def start(self, name: str, work: Callable[..., None], *args: object) -> None:
         """Work on a thread of its own, which does not keep the process."""
         thread = threading.Thread(target=work, args=args, name=name, daemon=True)

@@ -1,1 +1,1 @@
-"""One loaded model that answers."""
+"""One loaded model that answers: tensors, texts, images, sequences, prompts."""

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from deploy.generate import dashboards
+from deploy.generate import dashboards, queries
 from deploy.generate.grafana import WIDTH
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
 
-PAGES = {page["uid"]: page for page in promql.pages()}
+PAGES = {page["uid"]: page for page in queries.pages()}
 each_page = pytest.mark.parametrize("uid", PAGES)
 
 
@@ -20,11 +20,11 @@ def test_dashboards_are_fresh() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", promql.dashboard_queries() + promql.rule_queries(), ids=lambda query: query.where
+    "query", queries.dashboard_queries() + queries.rule_queries(), ids=lambda query: query.where
 )
-def test_a_query_asks_for_metrics_that_exist(query: promql.Query) -> None:
+def test_a_query_asks_for_metrics_that_exist(query: queries.Query) -> None:
     assert query.names
-    assert query.names <= promql.exposed() | promql.recorded() | promql.ADDED_BY_PROMETHEUS
+    assert query.names <= promql.exposed() | queries.recorded() | promql.ADDED_BY_PROMETHEUS
 
 
 @each_page
@@ -80,7 +80,7 @@ def test_ids_are_unique_and_queries_have_a_source_to_choose(uid: str) -> None:
 
 def test_every_metric_of_ours_is_on_a_dashboard_or_in_a_rule() -> None:
     """A metric without a reader need not be collected."""
-    asked = promql.dashboard_queries() + promql.rule_queries()
+    asked = queries.dashboard_queries() + queries.rule_queries()
     read = {re.sub("_(bucket|sum|count|total)$", "", name) for each in asked for name in each.names}
     ours = {re.sub("_(bucket|sum|count|total)$", "", name) for name in promql.exposed()}
     assert {name for name in ours if name.startswith("attendant_")} <= read

@@ -26,6 +26,7 @@ from tritonclient import grpc as triton
 
 from commands.ask.client.access import Access
 from commands.ask.client.client import Client
+from deploy.generate import queries
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
 from tests.e2e.calls import text_inputs
@@ -33,7 +34,7 @@ from tests.e2e.server import ServerProcess, eventually, free_ports
 from tests.fakes.certificates import Authority
 
 UNIT_TESTS = sorted((ROOT / "deploy/prometheus/tests").glob("*.yml"))
-ALERTS = [rule for rule in promql.rules() if "alert" in rule]
+ALERTS = [rule for rule in queries.rules() if "alert" in rule]
 READY_LIMIT_S = 20.0
 VALUES_LIMIT_S = 40.0  # until every query has one: two scrapes, then rules upon rules
 PROMPT = "The import statement combines two operations; it searches for the named module, then it"
@@ -47,7 +48,7 @@ def promtool(*arguments: str | Path) -> str:
 
 
 def test_promtool_finds_nothing_wrong() -> None:
-    promtool("check", "rules", promql.RULES)
+    promtool("check", "rules", queries.RULES)
     promtool("check", "config", ROOT / "deploy/prometheus/prometheus.yml")
 
 
@@ -81,8 +82,8 @@ def test_every_page_is_about_an_alert_that_exists() -> None:
 
 
 def test_every_recorded_metric_is_read() -> None:
-    asked = promql.dashboard_queries() + promql.rule_queries()
-    assert promql.recorded() - {"model:attendant_requests_in_flight:sum"} <= {
+    asked = queries.dashboard_queries() + queries.rule_queries()
+    assert queries.recorded() - {"model:attendant_requests_in_flight:sum"} <= {
         name for query in asked for name in query.names
     }
 
@@ -123,7 +124,7 @@ class Prometheus:
         (port,) = free_ports(1)
         config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config["rule_files"] = [str(promql.RULES)]
+        config["rule_files"] = [str(queries.RULES)]
         config["scrape_configs"][0]["static_configs"][0]["targets"] = [target]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         self._url = f"http://127.0.0.1:{port}"
@@ -214,11 +215,11 @@ def test_no_query_of_a_dashboard_or_rule_is_empty(
     server: ServerProcess, prometheus: Prometheus, authority: Authority
 ) -> None:
     """Every one has a number within seconds of traffic; alerts are looked at below."""
-    queries = promql.dashboard_queries()
-    asked = {query.where: filled_in(query.expression) for query in queries}
-    for query in queries + promql.rule_queries():
+    panels = queries.dashboard_queries()
+    asked = {query.where: filled_in(query.expression) for query in panels}
+    for query in panels + queries.rule_queries():
         asked |= {name: name for name in query.names - {"ALERTS"}}
-    asked |= {name: name for name in promql.recorded()}
+    asked |= {name: name for name in queries.recorded()}
     until_s = time.monotonic() + VALUES_LIMIT_S
     while asked and time.monotonic() < until_s:
         ask_a_little(server, authority)
@@ -242,7 +243,7 @@ def test_no_rule_fails_and_no_alert_is_raised_for_a_healthy_server(
             and datetime.fromisoformat(rule["lastEvaluation"]).timestamp() > seen_s
         ]
 
-    eventually(lambda: len(evaluated()) == len(promql.rules()), "every rule is evaluated")
+    eventually(lambda: len(evaluated()) == len(queries.rules()), "every rule is evaluated")
     for rule in evaluated():
         assert rule["health"] == "ok", rule
         assert rule.get("state", "inactive") == "inactive", rule

@@ -143,8 +143,8 @@ def test_an_encoder_s_folder_holds_what_its_manifest_says(tmp_path: Path) -> Non
     folder, manifest = export_any(checkpoint_of("bert classifier"), settings)
     assert graphs_in(folder) == set(manifest.graphs) >= {"model.fp16.onnx"}
     assert {*manifest.kinds, *manifest.left_out} == {*AUTO, "fp16", "fp16.padded"}
-    assert manifest.computed_in("fp32").parity["max_abs_error"] < 1e-5
-    assert 1e-5 < manifest.computed_in("fp16").parity["max_abs_error"] < 5e-2
+    assert manifest.parity["max_abs_error"] < 1e-5
+    assert 1e-5 < manifest.of_graph("model.fp16.onnx").parity["max_abs_error"] < 5e-2
     written = Manifest.from_json((folder / "manifest.json").read_text())
     assert written == manifest
     opened = load_model(
@@ -152,7 +152,7 @@ def test_an_encoder_s_folder_holds_what_its_manifest_says(tmp_path: Path) -> Non
         Settings(model_repository=tmp_path, precision="fp16"),
         Openers(),
     )
-    assert opened.versions[0].manifest == manifest.computed_in("fp16")
+    assert opened.versions[0].manifest == manifest.of_graph("model.fp16.onnx")
 
 
 def test_a_precision_that_costs_too_much_is_left_out(tmp_path: Path) -> None:

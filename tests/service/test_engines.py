@@ -264,13 +264,13 @@ async def test_no_client_and_no_timer_is_left_when_all_have_ended(kind: type[Ben
         running = await bench.start_held(2)
         late = await bench.start(3, deadline_s=time.monotonic() + 0.02)
         gone = await bench.start(4, deadline_s=time.monotonic() + PATIENCE_S)
-        assert bench.engine._crossing.num_timers == 2
+        assert len(bench.engine._crossing._timers) == 2
         gone.cancel()
         await asyncio.wait([gone])
         await ends_with(DeadlineExceeded, "Deadline Exceeded", late)
         bench.device.release()
         await within_patience(running)
-        assert not bench.engine._crossing.num_timers
+        assert not bench.engine._crossing._timers
         assert not bench.engine._crossing.clients
 
 

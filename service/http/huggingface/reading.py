@@ -17,15 +17,14 @@ from service.calls.reading import (
     FilledTexts,
     FillMask,
 )
-from service.http.huggingface.fields import Inputs, Target, Values, refuse
+from service.http.huggingface.fields import Target, Values
 from service.http.numbers import Count, Whole
 from service.http.request import Reply, Request
+from service.http.shared.inputs import Inputs, refuse
 from service.http.shared.names import names_of
+from service.http.shared.paths import ANSWER, CLASSIFY_TOKENS, FILL_MASK
 from service.http.status import invalid
 
-FILL_MASK = "/attendant.v1.ReadingService/FillMask"
-CLASSIFY_TOKENS = "/attendant.v1.ReadingService/ClassifyTokens"
-ANSWER = "/attendant.v1.ReadingService/Answer"
 OWN_WINDOWS = "a long context is read in the server's own windows"
 UNREADABLE = {
     "doc_stride": OWN_WINDOWS,

@@ -9,6 +9,7 @@ from service.http.huggingface import generation, reading, texts
 from service.http.huggingface.fields import Pipeline, Target, wrong_task
 from service.http.request import Reply, Request
 from service.http.routes import Route
+from service.http.shared.paths import GENERATE
 from service.http.status import HttpError
 from service.repository.repository import ModelRepository
 
@@ -33,7 +34,7 @@ OWN_PIPELINES: dict[str, Pipeline] = PIPELINES | {
     "text-generation": generation.generation(),
 }
 # Access is decided before the model is known, and all these operations are in one group.
-OPERATION = generation.GENERATE
+OPERATION = GENERATE
 BODIES = (
     texts.LabelRequest,
     texts.FeatureRequest,

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -21,37 +20,36 @@ from service.calls.texts import (
     Similarities,
     Similarity,
 )
-from service.contract.manifest import Manifest
-from service.http.huggingface.fields import (
+from service.http.huggingface.fields import Target, Values
+from service.http.numbers import Count, Whole
+from service.http.request import Reply, Request
+from service.http.shared.embedding_fields import unit_vector, width_in
+from service.http.shared.inputs import (
     LONGEST_SPACE,
+    Compared,
     Inputs,
-    Target,
-    Values,
     begins,
     check_texts,
     inputs_as,
     refuse,
 )
-from service.http.numbers import Count, Whole
-from service.http.request import Reply, Request
-from service.http.shared.embedding_fields import width_in
-from service.http.shared.names import names_of
-from service.http.shared.peer_fields import unsupported
+from service.http.shared.names import TRUNCATE, names_of
+from service.http.shared.paths import (
+    CLASSIFY,
+    CLASSIFY_IMAGE,
+    EMBED,
+    EXTRACT_FEATURES,
+    SCORE_PAIRS,
+    SIMILARITY,
+)
 from service.http.status import invalid
 
-CLASSIFY = "/attendant.v1.TextService/Classify"
-EMBED = "/attendant.v1.TextService/Embed"
-SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
-EXTRACT = "/attendant.v1.FeatureService/ExtractFeatures"
-SIMILARITY = "/attendant.v1.FeatureService/Similarity"
-CLASSIFY_IMAGE = "/attendant.v1.VisionService/ClassifyImage"
 # By their names here; of images the softmax alone is there.
 FUNCTIONS: dict[str, ScoreFunction] = {
     "softmax": "softmax",
     "sigmoid": "sigmoid",
     "none": "identity",
 }
-WAY_OUT = "set truncate to true"  # of a text that is too long
 OF_IMAGES = {"function_to_apply": "scores are probabilities of a softmax over the labels"}
 REFUSED_OF_LABELS = {
     "candidate_labels": "the model has labels of its own",
@@ -102,13 +100,6 @@ class FeatureRequest(msgspec.Struct):
     truncation_direction: str | None = None
 
 
-class Compared(msgspec.Struct):
-    """A text, and those that it is compared with."""
-
-    source_sentence: str
-    sentences: list[str]
-
-
 class SimilarityRequest(msgspec.Struct):
     """The body of sentence similarity."""
 
@@ -132,7 +123,7 @@ async def classify_texts(request: Request, target: Target) -> Reply:
         score_function=score_function,
         truncate=bool(asked.truncate or parameters.truncate or parameters.truncation),
     )
-    request.named = inputs.names(Classify, WAY_OUT)
+    request.named = inputs.names(Classify, TRUNCATE)
     answer: Classifications = await request.ask(CLASSIFY, call)
     # A list of one for one text, too: as its clients read it.
     return Reply.json([_labels(each.labels, parameters) for each in answer.results])
@@ -199,7 +190,7 @@ async def extract_features(request: Request, target: Target) -> Reply:
             dimensions=width_in(asked.dimensions),
             kinds=("dense",),
         )
-        request.named = inputs.names(Embed, WAY_OUT)
+        request.named = inputs.names(Embed, TRUNCATE)
         embedded: Embeddings = await request.ask(EMBED, call)
         return await request.answer(
             lambda: inputs.shaped([_vector(each.numbers, asked) for each in embedded.results]),
@@ -209,8 +200,8 @@ async def extract_features(request: Request, target: Target) -> Reply:
     extraction = ExtractFeatures(
         model=target.name, texts=inputs.texts, truncate=truncate, pooling="none"
     )
-    request.named = inputs.names(ExtractFeatures, WAY_OUT)
-    answer: Features = await request.ask(EXTRACT, extraction)
+    request.named = inputs.names(ExtractFeatures, TRUNCATE)
+    answer: Features = await request.ask(EXTRACT_FEATURES, extraction)
     return await request.answer(
         lambda: inputs.shaped(
             [[_vector(each.numbers, asked) for each in text.vectors] for text in answer.results]
@@ -221,18 +212,6 @@ async def extract_features(request: Request, target: Target) -> Reply:
 
 def _vector(values: Sequence[float], asked: FeatureRequest) -> list[float]:
     return unit_vector(values) if asked.normalize else list(values)
-
-
-def unit_vector(values: Sequence[float]) -> list[float]:
-    """The vector of length 1; one without direction stays what it is."""
-    norm = math.sqrt(math.fsum(value * value for value in values)) or 1.0
-    return [value / norm for value in values]
-
-
-def check_normalize(manifest: Manifest | None) -> None:
-    """Raise `HttpError` for a model whose vectors have length 1 whatever a request says."""
-    if manifest is not None and manifest.embedder and manifest.embedder.is_normalized:
-        raise unsupported("normalize", "false, but the model itself normalises its vectors")
 
 
 async def extract_or_compare(request: Request, target: Target) -> Reply:

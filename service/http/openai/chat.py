@@ -13,7 +13,6 @@ from attendant.v1 import generation_pb2 as pb
 
 from service.errors import InvalidArgument
 from service.http.openai.chat_fields import ChatRequest
-from service.http.openai.completions import GENERATE, GENERATE_UNARY
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from service.http.openai.tool_grammars import at_function
 from service.http.request import Reply, Request
@@ -23,6 +22,7 @@ from service.http.shared.logprobs import OutputTokens, in_chat
 from service.http.shared.models import BASES, find_model, name_of
 from service.http.shared.names import Names
 from service.http.shared.output_form import unenforced
+from service.http.shared.paths import GENERATE, GENERATE_UNARY
 from service.http.shared.peer_fields import unsupported
 from service.http.stream import Stream
 

@@ -25,15 +25,12 @@ from service.http.shared.logprobs import TokenTexts, by_id
 from service.http.shared.models import BASES, find_model, name_of
 from service.http.shared.names import Names
 from service.http.shared.output_form import unenforced
+from service.http.shared.paths import DETOKENIZE, GENERATE, GENERATE_UNARY, TOKENIZE
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 from service.http.stream import Stream
 
-GENERATE = "/attendant.v1.GenerationService/Generate"
-GENERATE_UNARY = "/attendant.v1.GenerationService/GenerateUnary"
-TOKENIZE = "/attendant.v1.TextService/Tokenize"
-DETOKENIZE = "/attendant.v1.TextService/Detokenize"
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 MAX_BEST_OF = 64  # as the typed API's `n`
 

@@ -20,11 +20,11 @@ from service.http.shared.embedding_fields import (
 from service.http.shared.fields import is_cut, prompts_of
 from service.http.shared.models import BASES, find_model, name_of
 from service.http.shared.names import CUT, names_of
+from service.http.shared.paths import EMBED
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
-EMBED = "/attendant.v1.TextService/Embed"
 UNIT = ("use_activation", "normalize", "normalized")
 # Other names of fields: Jina's and Voyage's.
 SAME = {

@@ -10,12 +10,12 @@ from attendant.v1 import generation_pb2 as pb
 from service.api.generation_messages import conversation_of
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
-from service.http.openai.completions import DETOKENIZE, TOKENIZE
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.shared.fields import MAX_ID
 from service.http.shared.models import find_model, name_of
 from service.http.shared.names import names_of
+from service.http.shared.paths import DETOKENIZE, TOKENIZE
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid

@@ -11,7 +11,6 @@ import msgspec
 
 from service.calls.texts import Embed, Embeddings
 from service.http.numbers import Whole
-from service.http.openai.embeddings import EMBED
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.shared.embedding_fields import (
@@ -24,6 +23,7 @@ from service.http.shared.embedding_fields import (
 from service.http.shared.fields import check_count
 from service.http.shared.models import find_model, name_of
 from service.http.shared.names import names_of
+from service.http.shared.paths import EMBED
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 

@@ -12,14 +12,14 @@ import msgspec
 
 from service.calls.texts import Embed, Embedding, Embeddings, Kind, SparseVector
 from service.http.numbers import Whole
-from service.http.openai.embeddings import EMBED
 from service.http.request import Reply, Request
 from service.http.retrieval.scores import BASES, usage_of
 from service.http.routes import Route
 from service.http.shared.embedding_fields import whole_in
 from service.http.shared.fields import is_cut, texts_of
 from service.http.shared.models import find_model, name_of
-from service.http.shared.names import CUT, names_of
+from service.http.shared.names import CUT, TRUNCATE, names_of
+from service.http.shared.paths import EMBED
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 
@@ -75,7 +75,7 @@ async def embed_sparse(request: Request) -> Reply:
         kinds=("sparse",),
         top_k=0 if asked.top_k is None else whole_in(asked.top_k, "top_k", 0),
     )
-    request.named = names_of("huggingface", Embed, cut="set truncate to true")
+    request.named = names_of("huggingface", Embed, cut=TRUNCATE)
     answer: Embeddings = await request.ask(EMBED, call)
     return await request.answer(
         lambda: [_pairs(result.sparse) for result in answer.results], answer.num_values

@@ -10,16 +10,16 @@ import msgspec
 
 from service.calls.texts import Classifications, Classify
 from service.http.request import Reply, Request
-from service.http.retrieval.scores import BASES, CLASSIFY
+from service.http.retrieval.scores import BASES
 from service.http.routes import Route
 from service.http.shared.fields import check_count
 from service.http.shared.models import name_of
-from service.http.shared.names import names_of
+from service.http.shared.names import TRUNCATE, names_of
+from service.http.shared.paths import CLASSIFY
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
-WAY_OUT = "set truncate to true"
 TextOrPair: TypeAlias = list[str]  # of one or two
 
 
@@ -60,7 +60,7 @@ async def predict(request: Request) -> Reply:
         score_function="identity" if asked.raw_scores else "",
     )
     single = ("texts", "text_pairs") if is_one else ()
-    request.named = names_of("huggingface", Classify, single=single, cut=WAY_OUT)
+    request.named = names_of("huggingface", Classify, single=single, cut=TRUNCATE)
     answer: Classifications = await request.ask(CLASSIFY, call)
     labels = [
         [{"score": each.score, "label": each.label} for each in result.labels]

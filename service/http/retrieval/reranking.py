@@ -11,24 +11,24 @@ from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import text_pb2
 
+from service.calls.models import ModelFacts
 from service.calls.record import Call
 from service.calls.texts import PairScores, Ranking, Rerank, ScorePairs, Similarities, Similarity
 from service.errors import InputTooLong
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
-from service.http.retrieval.scores import BASES, SCORE_PAIRS, SIMILARITY, usage_of
+from service.http.retrieval.scores import BASES, usage_of
 from service.http.routes import Route
 from service.http.shared.embedding_fields import prompt_for
 from service.http.shared.fields import MAX_ID, check_count, is_cut
 from service.http.shared.models import find_model, name_of
-from service.http.shared.names import CUT, Names, names_of
+from service.http.shared.names import CUT, TRUNCATE, Names, names_of
+from service.http.shared.paths import RERANK, SCORE_PAIRS, SIMILARITY
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
-RERANK = "/attendant.v1.TextService/Rerank"
 DOCUMENTS, QUERY = "documents", "query"  # as the typed API calls them
 Values = dict[str, Any]
 
@@ -203,7 +203,7 @@ def _ranking_of(asked: RerankRequest, most: int) -> _Ranking:
         _text_of(asked.query),
         [_text_of(each) for each in given],
         field,
-        "set truncate to true" if field == "texts" else CUT,
+        TRUNCATE if field == "texts" else CUT,
         asked.is_truncated,
         asked.max_tokens_per_doc,
         asked.is_raw,
@@ -257,7 +257,7 @@ async def _ranked_by_pairs(request: Request, model: str, ranking: _Ranking) -> _
     return _Ranked(model, scores, answer.num_tokens)
 
 
-async def _ranked_by_vectors(request: Request, model: text_pb2.Model, ranking: _Ranking) -> _Ranked:
+async def _ranked_by_vectors(request: Request, model: ModelFacts, ranking: _Ranking) -> _Ranked:
     if ranking.max_document_tokens is not None and ranking.max_document_tokens < model.max_tokens:
         raise unsupported(
             "max_tokens_per_doc",

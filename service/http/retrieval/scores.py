@@ -25,13 +25,11 @@ from service.http.routes import Route
 from service.http.shared.fields import is_cut, texts_of
 from service.http.shared.models import find_model, name_of
 from service.http.shared.names import CUT, Names, names_of
+from service.http.shared.paths import CLASSIFY, SCORE_PAIRS, SIMILARITY
 from service.http.shared.peer_fields import Refusals
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
-CLASSIFY = "/attendant.v1.TextService/Classify"
-SCORE_PAIRS = "/attendant.v1.TextService/ScorePairs"
-SIMILARITY = "/attendant.v1.FeatureService/Similarity"
 BASES = ("", "/v1", "/openai/v1", "/models/{model}", "/models/{model}/v1")
 _PAIRS = (
     ("queries", "documents"),

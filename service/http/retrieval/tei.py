@@ -9,22 +9,15 @@ from typing import ClassVar
 import msgspec
 
 from service.calls.texts import Embed, Embeddings, Similarities, Similarity
-from service.http.huggingface.fields import Inputs, check_texts, refuse
-from service.http.huggingface.texts import (
-    EMBED,
-    SIMILARITY,
-    WAY_OUT,
-    Compared,
-    check_normalize,
-    unit_vector,
-)
 from service.http.numbers import Whole
 from service.http.request import Reply, Request
 from service.http.routes import Route
-from service.http.shared.embedding_fields import width_in
+from service.http.shared.embedding_fields import unit_vector, width_in
+from service.http.shared.inputs import Compared, Inputs, check_texts, refuse
 from service.http.shared.models import name_of
-from service.http.shared.names import names_of
-from service.http.shared.peer_fields import Refusals
+from service.http.shared.names import TRUNCATE, names_of
+from service.http.shared.paths import EMBED, SIMILARITY
+from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.repository.repository import ModelRepository
 
@@ -71,7 +64,7 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
         refuse(asked, CUT_AT_END, harmless=ENDS)
         name = await name_of(request, asked.model)
         if not asked.normalize:
-            check_normalize(repository.find(name).interface.manifest)
+            _check_normalize(repository, name)
         call = Embed(
             model=name,
             texts=(await Inputs.of(request, asked.inputs)).texts,
@@ -80,7 +73,7 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
             dimensions=width_in(asked.dimensions),
             kinds=("dense",),
         )
-        request.named = names_of("huggingface", Embed, cut=WAY_OUT)
+        request.named = names_of("huggingface", Embed, cut=TRUNCATE)
         answer: Embeddings = await request.ask(EMBED, call)
 
         def made() -> list[list[float]]:
@@ -92,6 +85,13 @@ def tei_routes(repository: ModelRepository) -> Iterator[Route]:
     for base in BASES:
         yield Route("POST", f"{base}/embed", embed, EMBED, (TeiEmbedRequest,))
         yield Route("POST", f"{base}/similarity", compare, SIMILARITY, (TeiSimilarityRequest,))
+
+
+def _check_normalize(repository: ModelRepository, name: str) -> None:
+    """Raise `HttpError` for a model whose vectors have length 1 whatever a request says."""
+    manifest = repository.find(name).interface.manifest
+    if manifest is not None and manifest.embedder and manifest.embedder.is_normalized:
+        raise unsupported("normalize", "false, but the model itself normalises its vectors")
 
 
 async def compare(request: Request) -> Reply:
@@ -109,6 +109,6 @@ async def compare(request: Request) -> Reply:
         prompt_name=parameters.prompt_name or "",
         others_prompt_name=parameters.prompt_name or "",
     )
-    request.named = names_of("huggingface", Similarity, single=("texts",), cut=WAY_OUT)
+    request.named = names_of("huggingface", Similarity, single=("texts",), cut=TRUNCATE)
     answer: Similarities = await request.ask(SIMILARITY, call)
     return Reply.json(answer.rows[0].numbers)

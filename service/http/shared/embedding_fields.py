@@ -1,12 +1,14 @@
 """Fields of requests for embeddings that several APIs have: the prompt, the width, the encoding."""
 
 import base64
+import math
 from array import array
+from collections.abc import Sequence
 from typing import TypeAlias, cast
 
 import numpy as np
-from attendant.v1 import text_pb2
 
+from service.calls.models import ModelFacts
 from service.calls.texts import Embedding, Encoding
 from service.http.shared.fields import MAX_ID
 from service.http.status import invalid
@@ -37,7 +39,7 @@ PURPOSES = {
 }
 
 
-def prompt_for(model: text_pb2.Model, purpose: str, field: str = "input_type") -> str:
+def prompt_for(model: ModelFacts, purpose: str, field: str = "input_type") -> str:
     """The name of the model's prompt for a purpose; empty where it has none. Raises `HttpError`."""
     known = PROMPTS_FOR.get(PURPOSES.get(purpose, purpose))
     if known is None:
@@ -58,6 +60,12 @@ def whole_in(number: int, field: str, least: int) -> int:
         expected = f"{least} or more" if number < least else f"at most {MAX_ID}"
         raise invalid(f"{field} is {number}, expected {expected}", field)
     return number
+
+
+def unit_vector(values: Sequence[float]) -> list[float]:
+    """The vector of length 1; one without direction stays what it is."""
+    norm = math.sqrt(math.fsum(value * value for value in values)) or 1.0
+    return [value / norm for value in values]
 
 
 def encoding_of(name: str, field: str) -> Encoding:

@@ -3,9 +3,8 @@
 import time
 from typing import Any
 
-from attendant.v1 import text_pb2
-
 from service.api.access import LIST_MODELS
+from service.calls.models import ListModels, ModelFacts, Models
 from service.errors import NotFound
 from service.http.request import Reply, Request
 from service.http.routes import Route
@@ -43,13 +42,13 @@ async def show_model(request: Request) -> Reply:
     return Reply.json(_described(await find_model(request, name)))
 
 
-async def newest_models(request: Request) -> dict[str, text_pb2.Model]:
+async def newest_models(request: Request) -> dict[str, ModelFacts]:
     """The models by name; of several versions, the newest."""
-    answer = await request.ask(LIST_MODELS, text_pb2.ListModelsRequest())
+    answer: Models = await request.ask(LIST_MODELS, ListModels())
     return {model.name: model for model in sorted(answer.models, key=lambda m: int(m.version))}
 
 
-async def find_model(request: Request, name: str) -> text_pb2.Model:
+async def find_model(request: Request, name: str) -> ModelFacts:
     """Raises `NotFound`."""
     models = await newest_models(request)
     if name not in models:
@@ -70,7 +69,7 @@ async def name_of(request: Request, given: str | None) -> str:
     return names[0]
 
 
-def _described(model: text_pb2.Model) -> dict[str, Any]:
+def _described(model: ModelFacts) -> dict[str, Any]:
     return {
         "id": model.name,
         "object": "model",

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from service.calls.record import Call, names_in
 from service.errors import InvalidArgument, LacksKind, Remedy
 
-CUT = "set truncate_prompt_tokens to -1"  # of most bodies whose texts can be cut
+# How bodies ask for a cut of long texts: OpenAI's and vLLM's, and text-embeddings-inference's.
+CUT, TRUNCATE = "set truncate_prompt_tokens to -1", "set truncate to true"
 # Where the answers of an embedder are, by their kinds in the typed API.
 PATHS_OF_KINDS = {
     "dense": "/v1/embeddings",

@@ -268,7 +268,7 @@ def test_export_writes_it_beside_float32_with_what_it_costs(tmp_path: Path) -> N
     assert "measuring keys and values: 15 of 15 rows of samples" in told
     for once in ("tracing the graph", f"measuring PyTorch's perplexity on {4 * MAX_TOKENS} tokens"):
         assert told.count(once) == 1, "both precisions share it"
-    assert (manifest.kv_cache, manifest.computed_in("int8").kv_cache) == ("", "int8")
+    assert (manifest.kv_cache, manifest.of_graph("model.int8.onnx").kv_cache) == ("", "int8")
     slots = {}
     for precision in manifest.kinds:
         chosen = Settings(precision=precision, kv_cache_bytes=2**20)
@@ -284,7 +284,7 @@ def test_export_writes_it_beside_float32_with_what_it_costs(tmp_path: Path) -> N
         *("model.onnx", "model.int8.onnx", "model.int8.prefill.onnx"),
         *("manifest.json", "tokenizer.json"),
     }
-    int8 = manifest.computed_in("int8")
+    int8 = manifest.of_graph("model.int8.onnx")
     assert int8.perplexity["exported"] < 1.1 * int8.perplexity["float"]
 
 

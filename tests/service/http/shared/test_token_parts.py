@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from service.calls.generation import GeneratedText, Reason, TokenLogprob
 from service.generation.text_stream import TextStream
 from service.http.huggingface.generation import tokens_of
 from service.http.shared.logprobs import OutputTokens, TokenTexts
@@ -41,6 +42,24 @@ PIECES = [
 ]
 texts = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join)
 SPECIAL = b"</s>"  # as it is spelled; no text has it
+
+
+REASONS: dict[int, Reason] = {
+    pb.FINISH_REASON_STOP: "stop",
+    pb.FINISH_REASON_LENGTH: "length",
+    pb.FINISH_REASON_UNSPECIFIED: "",
+}
+
+
+def record_of(output: pb.GeneratedText | pb.GenerateChunk) -> GeneratedText:
+    """A message's record."""
+    return GeneratedText(
+        text=output.text,
+        token_ids=list(output.token_ids),
+        logprobs=[TokenLogprob(each.id, each.logprob, (), each.token) for each in output.logprobs],
+        finish_reason=REASONS[output.finish_reason],
+        stop_reason=output.stop_reason,
+    )
 
 
 @dataclass(frozen=True)
@@ -103,9 +122,9 @@ def outputs(draw: st.DrawFn, name: str) -> Output:
 def test_texts_of_tokens_that_are_not_special_are_the_text(name: str, data: st.DataObject) -> None:
     """Hugging Face's route, whole and streamed."""
     output = data.draw(outputs(name))
-    whole = [token for token, _ in tokens_of(output.whole, TokenParts())]
+    whole = [token for token, _ in tokens_of(record_of(output.whole), TokenParts())]
     parts: TokenParts[Any] = TokenParts()
-    streamed = [token for chunk in output.chunks for token, _ in tokens_of(chunk, parts)]
+    streamed = [token for chunk in output.chunks for token, _ in tokens_of(record_of(chunk), parts)]
     assert streamed == whole
     assert [token["id"] for token in whole] == list(output.whole.token_ids)
     assert "".join(token["text"] for token in whole if not token["special"]) == output.whole.text
