@@ -22,7 +22,7 @@ from loadtests.compare.environments import Environment, NotAvailable, Own
 from loadtests.compare.models import BERT, Reference, reference_path
 from loadtests.compare.panel import PANELS, Choice, compare_models, fill
 from loadtests.compare.peers import Program
-from loadtests.compare.traffic import CLASSIFY, GENERATE, prompts, real_rows
+from loadtests.compare.traffic import CLASSIFY, GENERATE, real_rows
 from loadtests.compare.worker import Answer, Setup, Work, padded
 from loadtests.load.lengths import mixed_sizes
 from loadtests.load.turns import Spread, take_turns, times_faster
@@ -282,12 +282,6 @@ def test_real_lengths_are_sorted_within_a_window_only() -> None:
         assert [len(row) for row in rows[window]] == sorted(sizes[window])
     assert min(sizes) >= 3
     assert max(sizes) > 100
-
-
-def test_an_engine_that_wants_equal_prompts_is_spared_others() -> None:
-    peer = replace(fake(generates=True), only_equal=True)
-    assert peer.can_do(prompts(2, 4, (16, 16)))
-    assert not peer.can_do(prompts(2, 4, (16, 128)))
 
 
 def test_padding_is_on_the_right_and_masked() -> None:
