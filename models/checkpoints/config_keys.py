@@ -17,10 +17,11 @@ from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.decoder_fields import BY_LAYER, NUMBERS, SIZES, WHOLE
 from models.checkpoints.families import FAMILIES as ENCODERS
 from models.checkpoints.gpt2 import GPT2
-from models.checkpoints.plan import ROUNDED
+from models.checkpoints.rounded.declared import FIELDS as ROUNDED
+from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.seq2seq import SEQ2SEQ
 from models.checkpoints.vit import ARCHITECTURES as IMAGES
-from models.checkpoints.ways_out import ELSEWHERE, NOT_ROUNDED
+from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError, shown
 from models.remarks import remark
 
@@ -161,11 +162,9 @@ ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "encoder-decoder": {"is_causal": (None, True), "is_decoder": (None, False)},
     "image": {},
 }
-
 FOR_ALL: Mapping[str, tuple[object, ...]] = {
-    **dict.fromkeys(("pruned_heads", "quantization_config", "quantization"), NOTHING),
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), (None, 0)),
-    **dict.fromkeys(("moe_num_experts", "compression_config"), NOTHING),
+    **dict.fromkeys(("pruned_heads", "moe_num_experts"), NOTHING),
 }
 _NO_NUMBER: tuple[object, ...] = (None, 0, 0.0)
 _ONE: tuple[object, ...] = (None, 1, 1.0)
@@ -198,6 +197,7 @@ def check_keys(values: Mapping[str, Any], path: Path) -> None:
     kind = _kind(values)
     if kind is None:
         return  # refused by what reads its model_type
+    rounding_of(values, path)
     own_text = values.get("text_config") if values.get("model_type") in WITH_TEXT_CONFIG else None
     for fields in (values, *([own_text] if isinstance(own_text, dict) else [])):
         for name, allowed in {**FOR_ALL, **ONLY[kind]}.items():
@@ -230,8 +230,7 @@ def _check(values: Mapping[str, Any], name: str, allowed: tuple[object, ...], pa
         return
     if allowed is NOTHING:
         raise CheckpointError(
-            f"{path}: {name} is not supported, and is {shown(value)}: "
-            f"{NOT_ROUNDED if name in ROUNDED else ELSEWHERE}"
+            f"{path}: {name} is not supported, and is {shown(value)}: {ELSEWHERE}"
         )
     raise CheckpointError(
         f"{path}: {name} is {shown(value)}, but only {allowed[1]!r} is supported: {ELSEWHERE}"
@@ -257,7 +256,7 @@ def _check_own_fields(values: Mapping[str, Any], stated: str, path: Path) -> Non
 
 
 def _check_unknown(values: Mapping[str, Any], kind: str, path: Path, *, has_code: bool) -> None:
-    known = {*HEADS, *READ[kind], *chain(*HARMLESS.values()), *FOR_ALL, *ONLY[kind]}
+    known = {*HEADS, *ROUNDED, *READ[kind], *chain(*HARMLESS.values()), *FOR_ALL, *ONLY[kind]}
     unknown = sorted(
         name for name, value in values.items() if name not in known and value not in NOTHING[:3]
     )

@@ -18,8 +18,8 @@ from models.checkpoints import file_names
 from models.checkpoints.foreign import check_is_folder, commands_of, foreign_kind, names_in
 from models.checkpoints.headers import TensorHeader, read_headers
 from models.checkpoints.known import known_types, unknown_type
-from models.checkpoints.ways_out import NOT_ROUNDED
-from models.errors import CheckpointError, shown
+from models.checkpoints.rounded.declared import rounding_of
+from models.errors import CheckpointError
 from models.json_files import read_json, read_object
 
 OWN_FORMAT = "attendant-checkpoint-1"
@@ -79,7 +79,6 @@ NOT_READ: Mapping[str, str] = {
     "*.md": "for readers",
 }
 HIDDEN = ".*"
-ROUNDED = ("quantization_config", "quantization", "compression_config")  # the second is of MLX
 BYTES_BY_DTYPE: Mapping[str, int] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -170,6 +169,15 @@ def recognise(folder: Path) -> Plan:
         return Plan(folder, what="of transformers", refusal=str(error))
 
 
+def check_small_files(folder: Path) -> None:
+    """Raise `CheckpointError` for a network that no import reads, before weights are fetched."""
+    path = _encoder_folder(folder) / file_names.CONFIG_FILE
+    if path.is_file():
+        values = read_object(path)
+        if values.get("format") != OWN_FORMAT:
+            _check_type(values, path)
+
+
 def is_repository(folder: Path) -> bool:
     """Whether the folders in it are models as `attendant export` writes them."""
     return any(
@@ -203,10 +211,17 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     files = [_file(folder, name, USES) for name in taken]
     left_out = [_file(folder, name, NOT_READ) for name in shown if name not in taken]
     stored: Counter[str] = Counter()
-    for header in headers.values():
-        stored[header.dtype] += header.num_values
+    rounding = None if is_own else rounding_of(values, encoder / file_names.CONFIG_FILE)
+    num_rounded = 0
+    for name, header in headers.items():
+        inside = rounding.weights_in(name, header.dtype, header.num_values) if rounding else 0
+        num_rounded += inside
+        stored[rounding.title if rounding and inside else header.dtype] += (
+            inside or header.num_values
+        )
     num_bytes = sum(file.num_bytes for file in files if file.why == "weights")
-    num_weights = sum(number for dtype, number in stored.items() if dtype in BYTES_BY_DTYPE)
+    floats = sum(number for dtype, number in stored.items() if dtype in BYTES_BY_DTYPE)
+    num_weights = floats + num_rounded
     return Plan(
         folder,
         form.name,
@@ -228,11 +243,7 @@ def _check_type(values: Mapping[str, Any], path: Path) -> None:
     model_type = values.get("model_type")
     if model_type not in known_types():
         raise unknown_type(model_type, path)
-    rounded = next((name for name in ROUNDED if values.get(name)), None)
-    if rounded is not None:
-        raise CheckpointError(
-            f"{path}: {rounded} is not supported, and is {shown(values[rounded])}: {NOT_ROUNDED}"
-        )
+    rounding_of(values, path)
 
 
 def headers_of(folder: Path) -> Iterator[tuple[str, TensorHeader]]:

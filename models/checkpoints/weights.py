@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from models.checkpoints import file_names
 from models.checkpoints.headers import parts_of, read_headers
+from models.checkpoints.rounded.declared import rounding_of
+from models.checkpoints.rounded.forms import NF4_STATES, SIZES
+from models.checkpoints.rounded.methods import restored
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 
@@ -31,7 +34,16 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # Of `headers_alone`; a context variable, so that it ends with the call that sets it.
 _HEADERS_ALONE: ContextVar[bool] = ContextVar("headers_alone", default=False)
-DTYPES = {"BOOL": torch.bool, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
+DTYPES = {
+    "BOOL": torch.bool,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U32": torch.uint32,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+}
+# Ends of names of small tensors that say the shape of a rounded weight, and are read all the same.
+OF_SHAPES = tuple(f".{end}" for end in (*SIZES, *NF4_STATES))
 
 
 @contextmanager
@@ -57,22 +69,33 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing: expected weights in safetensors format")
     if _HEADERS_ALONE.get():
-        return {
+        without_values = {
             name: torch.empty(
                 header.shape, dtype=DTYPES.get(header.dtype, torch.float32), device="meta"
             )
             for name, header in read_headers(path).items()
         }
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is not a readable safetensors file: {reason(error)}"
-        ) from error
+        return without_values | _tensors(path, [n for n in without_values if n.endswith(OF_SHAPES)])
+    tensors = _tensors(path)
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
         for name, tensor in tensors.items()
     }
+
+
+def _tensors(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """The tensors of these names, or all of the file, as they are stored."""
+    if names is not None and not names:
+        return {}
+    try:
+        if names is None:
+            return load_file(path)
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path} is not a readable safetensors file: {reason(error)}"
+        ) from error
 
 
 def _device() -> str:
@@ -111,15 +134,24 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """The tensors of a folder in the first of transformers' forms that is there.
 
     These are model.safetensors, the parts that model.safetensors.index.json names,
-    pytorch_model.bin, and the parts that pytorch_model.bin.index.json names.
+    pytorch_model.bin, and the parts that pytorch_model.bin.index.json names. Weights that
+    config.json declares rounded are floating point numbers again.
     """
+    config = folder / file_names.CONFIG_FILE
+    rounding = rounding_of(read_object(config, optional=True), config)
+    path, tensors = _stored_weights(folder)
+    return tensors if rounding is None else restored(rounding, tensors, path)
+
+
+def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     for name in (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE):
         path = folder / name
         if path.is_file() and path.suffix == ".json":
-            return _read_parts(path)
+            return path, _read_parts(path)
         if path.is_file():
-            return read_tensors(path)
-    return read_tensors(folder / WEIGHTS_FILE)  # which says that it is missing
+            return path, read_tensors(path)
+    path = folder / WEIGHTS_FILE
+    return path, read_tensors(path)  # which says that it is missing
 
 
 def _read_parts(index: Path) -> dict[str, Tensor]:

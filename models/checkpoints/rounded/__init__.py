@@ -1,0 +1,1 @@
+"""Weights that a folder stores rounded, as floating point numbers again."""

@@ -1,0 +1,124 @@
+"""Weights of the ways of rounding that can be read, in float32 again.
+
+`METHODS` has the forms in which each program stores a weight; `restored` takes them out of all the
+tensors of a folder.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from models.checkpoints.left_out import named
+from models.checkpoints.rounded import forms
+from models.checkpoints.rounded.declared import MLX, Rounding, Settings
+from models.checkpoints.ways_out import NOT_ROUNDED
+from models.errors import CheckpointError
+from models.remarks import remark
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to store a weight: the tensor that tells it, and those that belong to it."""
+
+    sign: str  # the end of a name
+    parts: tuple[str, ...]
+    restore: Callable[[forms.Parts, Settings], Tensor]
+
+
+_FLOATS = ("weight", "weight_zero_point")
+GPTQ_FORM = Form("qweight", ("qzeros", "scales", "g_idx"), forms.gptq)
+AWQ_FORM = Form("qweight", ("qzeros", "scales"), forms.awq)
+SCALED = (
+    Form("weight_scale_inv", _FLOATS, forms.scaled),
+    Form("weight_scale", (*_FLOATS, "weight_scale_2"), forms.scaled),
+)
+_GROUPS = ("weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
+_STATES = ("weight", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map")
+_HQQ = ("scale", "zero", "nbits", "group_size", "shape", "axis")
+_HQQ_NOTES = ("packing", "unpack_view_dtype", "view_as_float", "quant_scale", "quant_zero")
+_HQQ_FLAGS = ("compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config")
+_HQQ_CHOICES = ("channel_wise", "optimize", "round_zero")
+
+METHODS: Mapping[str, tuple[Form, ...]] = {
+    "gptq": (GPTQ_FORM,),
+    "awq": (AWQ_FORM,),
+    "compressed-tensors": (
+        Form("weight_packed", (*_GROUPS, "weight_global_scale"), forms.packed),
+        *SCALED,
+    ),
+    "fp8": SCALED,
+    "fbgemm_fp8": SCALED,
+    "modelopt": SCALED,
+    "bitsandbytes": (
+        Form("weight.absmax", (*_STATES, *forms.NF4_STATES), forms.four_bits),
+        Form("SCB", ("weight", "weight_format"), forms.rows),
+    ),
+    "hqq": (Form("W_q", (*_HQQ, *_HQQ_NOTES, *_HQQ_FLAGS, *_HQQ_CHOICES), forms.hqq),),
+    MLX: (Form("scales", ("weight", "biases"), forms.mlx),),
+}
+# Scales of activations and of the cache, which are computed in floating point here.
+OF_ACTIVATIONS = re.compile(
+    r"\.((input|output)_(scale|zero_point|global_scale)|[qkv]_(scale|zero_point))$"
+)
+
+
+def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """All tensors of a file, with weights in float32 under the names of unrounded ones.
+
+    Raises CheckpointError, which names the weight, where tensors are missing or contradict one
+    another.
+    """
+    left, weights = dict(tensors), dict[str, Tensor]()
+    for form in METHODS[rounding.method]:
+        ending = f".{form.sign}"
+        for name in [name for name in left if name.endswith(ending)]:
+            module = name[: -len(ending)]
+            ends = (form.sign, *form.parts)
+            parts = {end: left.pop(f"{module}.{end}") for end in ends if f"{module}.{end}" in left}
+            weights[f"{module}.weight"] = _restore(form, parts, rounding, module, path)
+    if not weights:
+        raise CheckpointError(
+            f"{path} has no weight in a form of {rounding.title}, which {rounding.path} "
+            f"declares: {NOT_ROUNDED}"
+        )
+    activations = [name for name in left if OF_ACTIVATIONS.search(name)]
+    for name in activations:
+        del left[name]
+    if activations:
+        remark(
+            f"{path}: left out {named(activations)}: scales that activations or the cache are "
+            "rounded by elsewhere; here the precision of the export decides"
+        )
+    twice = sorted(weights.keys() & left.keys())
+    if twice:
+        raise CheckpointError(f"{path}: {twice[0]} is there twice, rounded and not rounded")
+    remark(
+        f"{path}: {len(weights)} weights that {rounding.title} has rounded are floating point "
+        "numbers again, of the same values; attendant export --precision decides how they are "
+        "served"
+    )
+    return {**left, **weights}
+
+
+def _restore(
+    form: Form, parts: dict[str, Tensor], rounding: Rounding, module: str, path: Path
+) -> Tensor:
+    settings = {**rounding.settings, "of": rounding.of(module)}
+    try:
+        forms.check_filled(parts)
+        weight = form.restore(parts, settings)
+    except KeyError as error:
+        raise CheckpointError(
+            f"{path}: {module}.{error.args[0]} is missing, which a weight of {rounding.title} has"
+        ) from error
+    except (ValueError, RuntimeError, IndexError, TypeError, ArithmeticError) as error:
+        what = str(error).split("\n")[0]
+        raise CheckpointError(
+            f"{path}: the tensors of {module}, rounded by {rounding.title}, contradict one "
+            f"another: {what}"
+        ) from error
+    return weight.to(torch.float32).contiguous()

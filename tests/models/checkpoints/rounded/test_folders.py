@@ -1,0 +1,125 @@
+"""A folder with rounded weights is imported as the folder of the numbers that they stand for."""
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from models.checkpoints.checkpoint import load_checkpoint
+from models.checkpoints.plan import recognise
+from models.checkpoints.weights import headers_alone, read_weights
+from tests.checkpoints.fields import network
+from tests.models.tiny import word_tokenizer
+
+Stored = tuple[dict[str, Tensor], Tensor]  # tensors by the ends of their names, and their values
+
+
+def to_fp8(weight: Tensor) -> Stored:
+    """Blocks of 16 x 16, as DeepSeek's files have them."""
+    scale = weight.abs().max() / 448
+    codes = (weight / scale).to(torch.float8_e4m3fn)
+    blocks = [-(-size // 16) for size in weight.shape]
+    return {
+        "weight": codes,
+        "weight_scale_inv": scale.expand(blocks).clone(),
+    }, codes.float() * scale
+
+
+def to_int8(weight: Tensor) -> Stored:
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    codes = (weight / scale).round().to(torch.int8)
+    return {"weight": codes, "weight_scale": scale}, codes * scale
+
+
+def to_mlx(weight: Tensor) -> Stored:
+    """Eight numbers of four bits in a word, groups of the whole row."""
+    low = weight.amin(1, keepdim=True)
+    scale = (weight.amax(1, keepdim=True) - low) / 15
+    codes = ((weight - low) / scale).round().to(torch.int64)
+    words = sum(codes[:, place::8] << 4 * place for place in range(8))
+    assert isinstance(words, Tensor)
+    stored = {"weight": words.to(torch.uint32), "scales": scale, "biases": low}
+    return stored, codes * scale + low
+
+
+WAYS: Mapping[str, tuple[Callable[[Tensor], Stored], dict[str, Any]]] = {
+    "fp8": (
+        to_fp8,
+        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}},
+    ),
+    "compressed-tensors": (
+        to_int8,
+        {
+            "quantization_config": {
+                "quant_method": "compressed-tensors",
+                "format": "int-quantized",
+                "config_groups": {"group_0": {"weights": {"num_bits": 8}}},
+            }
+        },
+    ),
+    "mlx": (to_mlx, {"quantization": {"bits": 4, "group_size": 64}}),
+}
+
+
+def folders(kind: str, way: str, folder: Path) -> tuple[Path, Path]:
+    """The folder with rounded matrices of layers, and the one of their values."""
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    classes: Any = transformers.AutoModelForSequenceClassification
+    for name in ("rounded", "floats"):
+        network(kind, classes).save_pretrained(folder / name)
+        word_tokenizer().save(str(folder / name / "tokenizer.json"))
+    to_stored, settings = WAYS[way]
+    declared = copy.deepcopy(settings)
+    rounded, values = load_file(folder / "floats" / "model.safetensors"), dict[str, Tensor]()
+    for name in [name for name in rounded if "layers." in name or "layer." in name]:
+        weight = rounded[name]
+        if weight.ndim < 2 or weight.shape[1] % 8:
+            continue
+        stored, values[name] = to_stored(rounded.pop(name))
+        module = name.removesuffix(".weight")
+        rounded |= {f"{module}.{end}": tensor for end, tensor in stored.items()}
+        if way == "mlx":  # has settings by weight
+            declared["quantization"][module] = {"bits": 4, "group_size": weight.shape[1]}
+    assert len(values) > 3
+    kept = load_file(folder / "floats" / "model.safetensors")
+    save_file(kept | values, folder / "floats" / "model.safetensors")
+    write_parts(rounded, folder / "rounded")
+    config = folder / "rounded" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | declared))
+    return folder / "rounded", folder / "floats"
+
+
+def write_parts(tensors: dict[str, Tensor], folder: Path) -> None:
+    """The tensors in two files, so that those of one weight are in both."""
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {f"model-0000{k}-of-00002.safetensors": names[k - 1 :: 2] for k in (1, 2)}
+    for part, inside in parts.items():
+        save_file({name: tensors[name] for name in inside}, folder / part)
+    weight_map = {name: part for part, inside in parts.items() for name in inside}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_rounded_weights_are_the_numbers_that_they_stand_for(
+    kind: str, way: str, tmp_path: Path
+) -> None:
+    rounded, floats = folders(kind, way, tmp_path)
+    with pytest.warns(UserWarning, match="has rounded are floating point numbers again"):
+        found = load_checkpoint(rounded).model.state_dict()
+    expected = load_checkpoint(floats).model.state_dict()
+    assert found.keys() == expected.keys()
+    assert recognise(rounded).num_weights > 0.9 * recognise(floats).num_weights
+    with headers_alone():
+        shapes = {name: tensor.shape for name, tensor in read_weights(rounded).items()}
+        assert shapes == {name: tensor.shape for name, tensor in read_weights(floats).items()}
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-7)
