@@ -137,7 +137,7 @@ def config_of(file: GgufFile) -> dict[str, Any]:
             f"{file.path}: {(*missing, 'token_embd.weight')[0]} is missing: copy the file again"
         )
     names = {**NEEDED, **OPTIONAL, **architecture.own}
-    config = {
+    config: dict[str, Any] = {
         field: _number(stated[key], key, file) for key, field in names.items() if key in stated
     }
     config |= {
