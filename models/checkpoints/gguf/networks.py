@@ -65,7 +65,7 @@ LLAMA3_FREQS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What a `general.architecture` is in transformers, and how its weights were changed."""
+    """A `general.architecture` as transformers has it, and the changes of its weights."""
 
     model_type: str
     class_name: str
