@@ -36,7 +36,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests.load.closed_loop import closed_loop
 from loadtests.load.lengths import mixed
-from loadtests.load.server import SERVE, serving
+from loadtests.load.server import SERVE, Server, serving
 from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.batching.collate import pad_rows
 from service.batching.request import Item, Request
@@ -103,9 +103,52 @@ class BatchingOptions(TextOptions):
 
 def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
     """The bare session and the server side by side."""
+    loaded = options.opened()
+    repository, flags = options.repository, flags_for(options, loaded)
+    server = stack.enter_context(serving(repository, flags))
+    found, (items, requests) = pair(options, loaded, server), _rows(options, loaded)
+    if options.servers > 1:
+        addresses = [
+            stack.enter_context(serving(repository, flags, command)).address
+            for command in _commands_apart(options.servers)
+        ]
+        found[f"{options.servers} servers"] = lambda: {
+            "seconds": asyncio.run(_ask_apart(addresses, requests, options.concurrency)),
+            "rows": len(items),
+        }
+    return found
+
+
+def flags_for(options: TextOptions, loaded: LoadedVersion) -> list[str]:
+    """Flags of the server; on a GPU it has the layout that was measured as faster here."""
+    layout = [] if options.device == "cpu" else ["--encoder-layout", loaded.plan.layout]
+    return [*options.flags, *layout]
+
+
+def pair(options: BatchingOptions, loaded: LoadedVersion, server: Server) -> dict[str, Way]:
+    """The bare session, and a server of the same model, with the same rows."""
+    items, requests = _rows(options, loaded)
+    # A server with one request in flight has no larger batch.
+    sizes = (options.per_request,) if options.concurrency == 1 else BARE_BATCH_SIZES
+    bare, num_rows = bare_way(loaded, items, sizes), len(items)
+    num_tokens = sum(item.num_tokens for item in items)
+
+    def asked() -> Turn:
+        before = _read_counts(server.metrics_url)
+        seconds = asyncio.run(ask_all(server.address, requests, options.concurrency))
+        after = _read_counts(server.metrics_url)
+        counts = {key: count - before.get(key, 0.0) for key, count in after.items()}
+        # By Little's law: requests in flight over requests per second.
+        latency_s = options.concurrency * seconds / len(requests)
+        turn = {"seconds": seconds, "rows": num_rows, "latency_s": latency_s}
+        return {**turn, **batches_of(counts, num_rows, num_tokens)}
+
+    return {BARE: lambda: {"seconds": bare(), "rows": num_rows}, "server": asked}
+
+
+def _rows(options: BatchingOptions, loaded: LoadedVersion) -> tuple[list[Item], Requests]:
     if options.texts is not None and options.tokens:
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
-    loaded = options.opened()
     lines = _lines(loaded, options.texts, options.tokens, options.limit)
     items, requests = rows_of(loaded, options.model, lines, options.per_request)
     lengths = {item.num_tokens for item in items}
@@ -113,43 +156,7 @@ def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
         raise typer.BadParameter(
             f"--tokens is {options.tokens}, and the texts have {sorted(lengths)}"
         )
-    repository, concurrency = options.repository, options.concurrency
-    flags = [*options.flags]
-    if options.device != "cpu":  # the one that was measured as faster, on both sides
-        flags += ["--encoder-layout", loaded.plan.layout]
-    server = stack.enter_context(serving(repository, flags))
-    # A server with one request in flight has no larger batch.
-    sizes = (options.per_request,) if concurrency == 1 else BARE_BATCH_SIZES
-    bare, num_rows = bare_way(loaded, items, sizes), len(items)
-    num_tokens = sum(item.num_tokens for item in items)
-
-    def asked() -> Turn:
-        before = _read_counts(server.metrics_url)
-        seconds = asyncio.run(ask_all(server.address, requests, concurrency))
-        after = _read_counts(server.metrics_url)
-        counts = {key: count - before.get(key, 0.0) for key, count in after.items()}
-        # By Little's law: requests in flight over requests per second.
-        turn = {
-            "seconds": seconds,
-            "rows": num_rows,
-            "latency_s": concurrency * seconds / len(requests),
-        }
-        return {**turn, **batches_of(counts, num_rows, num_tokens)}
-
-    found: dict[str, Way] = {
-        BARE: lambda: {"seconds": bare(), "rows": num_rows},
-        "server": asked,
-    }
-    if options.servers > 1:
-        addresses = [
-            stack.enter_context(serving(repository, flags, command)).address
-            for command in _commands_apart(options.servers)
-        ]
-        found[f"{options.servers} servers"] = lambda: {
-            "seconds": asyncio.run(_ask_apart(addresses, requests, concurrency)),
-            "rows": num_rows,
-        }
-    return found
+    return items, requests
 
 
 BATCHING = Measure(
