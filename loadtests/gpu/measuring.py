@@ -2,7 +2,7 @@
 
 The cases of a measure are taken one after the other, each with its part of the time that is left;
 the ways of a case take turns. What cannot be opened, or fails in its first turn, is left out, and
-is a check that does not hold unless it is another's. Figures go into the report and, as those of every
+is a check that does not hold unless it is a peer. Figures go into the report and, as those of every
 other measure, into a JSON file.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
