@@ -141,6 +141,7 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
     reports.say(
         f"{source.name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
     )
+    reports.say(f"{source.name}: {made.facts['certificate']}")
     return folder.resolve(), made
 
 
