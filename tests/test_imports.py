@@ -222,7 +222,7 @@ ROOMS = {
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
-    "loadtests/compare": Room("load measure service models"),
+    "loadtests/compare": Room("load measure service models export"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/pages": Room("measure"),
 }
@@ -254,7 +254,7 @@ OWNERS = {
     ),
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/api/", "service/http/", ASKING),
+    "attendant": ("service/api/services.py", ASKING),
     "uvicorn": ("service/http/wire/connection.py",),
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),

@@ -13,12 +13,15 @@ from service.calls.sampling import Sampling
 from service.http.numbers import Whole
 
 
-def parameters_in(dialect: str) -> type[msgspec.Struct]:
+def parameters_in(
+    dialect: str, base: type[msgspec.Struct] = msgspec.Struct
+) -> type[msgspec.Struct]:
     """A structure of the fields that a dialect shares with `Sampling`, each of them optional."""
     names = names_in(dialect, Sampling)
     return msgspec.defstruct(
         f"Parameters of {dialect}",
         [(names[each.name], _kind(each), None) for each in abouts(Sampling) if each.name in names],
+        bases=(base,),
         kw_only=True,
         module=__name__,
     )
