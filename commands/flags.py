@@ -26,15 +26,26 @@ def shown_as(choices: Collection[str]) -> str | None:
 
 
 def argument(
-    name: str, kind: object, text: str, envvar: str | None = None, choices: Collection[str] = ()
+    name: str,
+    kind: object,
+    text: str,
+    envvar: str | None = None,
+    choices: Collection[str] = (),
+    *,
+    is_optional: bool = False,
 ) -> inspect.Parameter:
     """An argument; with a variable only if it is the only one of its command.
 
     Words fill arguments from the first on. A word that is meant for the second would be taken for
     the first, also if a variable names that.
     """
-    given = typer.Argument(help=text, envvar=envvar, autocompletion=completing(choices))
-    return _parameter(name, kind, given)
+    given = typer.Argument(
+        None if is_optional else ...,
+        help=text,
+        envvar=envvar,
+        autocompletion=completing(choices),
+    )
+    return parameter(name, kind, given)
 
 
 def flag(
@@ -47,6 +58,7 @@ def flag(
     shown: bool | str = True,
     spelt: Sequence[str] = (),
     choices: Collection[str] = (),
+    metavar: str | None = None,
     panel: str | None = None,
     low: float | None = None,
     high: float | None = None,
@@ -64,28 +76,35 @@ def flag(
         envvar=envvar,
         show_default=shown,
         autocompletion=completing(choices),
-        metavar=shown_as(choices),
+        metavar=metavar or shown_as(choices),
         rich_help_panel=panel,
         min=low,
         max=high,
     )
-    return _parameter(name, kind, option)
+    return parameter(name, kind, option)
 
 
 def flags_of(
-    settings: type, prefix: str, omit: Collection[str] = (), *, has_limits: bool = False
+    settings: type,
+    prefix: str,
+    omit: Collection[str] = (),
+    *,
+    has_limits: bool = False,
+    panel: str | None = None,
 ) -> list[inspect.Parameter]:
     """One flag for each field but those in `omit`.
 
     `prefix` begins the environment variable of a field that names none itself. With `has_limits`,
     Typer refuses numbers outside a field's limits; else the settings do, and the help names the
-    limits.
+    limits. `panel` is that of fields which name none.
     """
     described = [field for field in fields(settings) if field.name not in omit]
-    return [_flag_of(field, prefix, has_limits=has_limits) for field in described]
+    return [_flag_of(field, prefix, panel, has_limits=has_limits) for field in described]
 
 
-def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.Parameter:
+def _flag_of(
+    field: "Field[Any]", prefix: str, panel: str | None, *, has_limits: bool
+) -> inspect.Parameter:
     about = field.metadata
     low, high = (about.get("low"), about.get("high")) if has_limits else (None, None)
     variable = about.get("variable") or f"{prefix}_{field.name.upper()}"
@@ -98,7 +117,8 @@ def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.P
         shown=about.get("shown") or True,
         spelt=about.get("spelt", ()),
         choices=about.get("choices", ()),
-        panel=about.get("panel"),
+        metavar=about.get("metavar"),
+        panel=about.get("panel") or panel,
         low=low,
         high=None if high == INF else high,
     )
@@ -113,7 +133,8 @@ def command_of(
         function(**values)
 
     command.__doc__ = function.__doc__
-    command.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    named = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
+    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     command.__annotations__ = {flag.name: flag.annotation for flag in parameters}
     return command
 
@@ -138,5 +159,6 @@ def _written(limit: float) -> str:
     return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def _parameter(name: str, kind: object, option: object) -> inspect.Parameter:
+def parameter(name: str, kind: object, option: object) -> inspect.Parameter:
+    """A parameter of a command, which Typer's option or argument describes."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)

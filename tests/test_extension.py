@@ -140,6 +140,22 @@ TONE = replace(CLASSIFICATION, name="tone", verb="judge tones")
 METHODS = (Method("JudgeTone", TONE, JudgeTone, _judge, Tones),)
 ''',
     ),
+    ("service/calls/methods.py", "    Embed: Embeddings,", "    JudgeTone: Tones,\n"),
+    ("service/calls/methods.py", "    Classifications,\n", "    JudgeTone,\n    Tones,\n"),
+    (
+        "commands/ask/verbs.py",
+        '    "generate": Verb(',
+        """    "judge-tone": Verb(
+        "Judge the tone of texts.",
+        ("tone",),
+        "texts:JudgeTone",
+        "texts zeal",
+        draw="tables:classifications",
+        brief="briefs:label",
+        takes_files=True,
+    ),
+""",
+    ),
     ("service/serving/tasks/table.py", "MODULES = (\n", "from service.serving.tasks import tone\n"),
     ("service/serving/tasks/table.py", "    *(features, attention", "    tone,\n"),
 ]
@@ -177,7 +193,7 @@ def in_dialect(name):
 
 group = typer.main.get_group(app)
 flags = {name: [each.name for each in group.get_command(None, name).params]
-         for name in ("generate", "chat", "serve")}
+         for name in ("generate", "chat", "serve", "judge-tone")}
 request = generation_pb2.GenerateRequest(model="m", text="t")
 request.sampling_params.zeal = 0.5
 read = reader(generation_pb2.GenerateRequest, Generate, readings_of(request.DESCRIPTOR))
@@ -282,9 +298,14 @@ def test_a_setting_is_written_in_one_file(copy: Path, made: dict[str, Any]) -> N
 
 
 def test_a_task_is_written_in_nine_files(copy: Path, made: dict[str, Any]) -> None:
-    """A network's entry, the task with its method, its records, and its messages."""
+    """A network's entry, the task with its method, its records, its messages, and its command."""
     assert made["task"] == "judge tones"
     assert "tone" in made["kinds"]
+    assert {"texts", "zeal", "truncate", "files"} <= {*made["flags"]["judge-tone"]}
+    assert (
+        "| `judge-tone` | Judge the tone of texts. |"
+        in (copy / "docs/reference/commands.md").read_text()
+    )
     assert made["refusals"][3] == "zeal is 10, expected 0 to 9"
     found = schemas(copy)["v1.JudgeToneRequest"]["properties"]
     assert found["zeal"]["maximum"] == 2**32 - 1

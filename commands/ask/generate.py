@@ -15,17 +15,8 @@ from unicodedata import category
 import typer
 from attendant.v1 import generation_pb2 as pb
 
-from commands.ask.client.client import Client
-from commands.ask.options import (
-    SERVER,
-    AsJson,
-    Model,
-    Server,
-    Version,
-    asks,
-    console,
-    show,
-)
+from commands.ask.asked import Asked
+from commands.ask.options import console
 from commands.ask.shown import generation_tables as tables
 from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
@@ -41,7 +32,6 @@ CanStream = Annotated[
         help="Print text while it is generated, or only when it is complete.",
     ),
 ]
-PATIENT = SERVER._replace(timeout_s=300.0)  # for text that is read while it is generated
 
 
 def _sampling(name: str, kind: object, text: str, **bounds: Any) -> inspect.Parameter:
@@ -76,28 +66,21 @@ SAMPLING = (
 )
 
 
-def _generate(
-    model: Model,
-    prompt: Prompt,
-    version: Version = "",
-    can_stream: CanStream = True,
-    as_json: AsJson = False,
-    server: Server = PATIENT,
-    **sampling: Any,
-) -> None:
-    params = params_of(sampling)
+def _generate(asked: Asked, prompt: Prompt, can_stream: CanStream = True, **sampling: Any) -> None:
     request = pb.GenerateRequest(
-        model=model,
-        version=version,
         text=sys.stdin.read() if prompt == "-" else prompt,
-        sampling_params=params,
+        sampling_params=params_of(sampling),
+        **asked.fields,
     )
-    with Client(*server) as client:
+    with asked.client() as client:
         is_one_text = sampling["n"] in (None, 1) and sampling["prompt_logprobs"] is None
-        if can_stream and not as_json and is_one_text:
+        if can_stream and not asked.as_json and is_one_text:
             _write(client.stream(request))
         else:
-            _show_whole(client.ask(request), as_json)
+            _show_whole(asked, client.generate(request))
+
+
+generate = command_of(_generate, [*own_parameters(_generate), *SAMPLING])
 
 
 def params_of(sampling: dict[str, Any]) -> pb.SamplingParams:
@@ -119,9 +102,6 @@ def _schema_in(path: Path) -> str:
         raise typer.BadParameter(text, param_hint="'--json-schema'") from error
 
 
-generate = asks(command_of(_generate, [*own_parameters(_generate), *SAMPLING]))
-
-
 def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     """Print text as it arrives, then the token counts and times of the last chunk."""
     last = pb.GenerateChunk()
@@ -138,9 +118,9 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     _print_account(last)
 
 
-def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
-    if as_json:
-        show(response, tables.generated, as_json)
+def _show_whole(asked: Asked, response: pb.GenerateResponse) -> None:
+    if asked.as_json:
+        asked.show(response, tables.generated)
         return
     if response.prompt_logprobs:
         console.print(tables.scored(response.prompt_logprobs))
