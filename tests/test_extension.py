@@ -122,7 +122,7 @@ class Tones(Answered, frozen=True, kw_only=True):
 
 from dataclasses import replace
 
-from service.calls.texts import Classification, JudgeTone, Tones
+from service.calls.texts import Classification, JudgeTone
 from service.serving.tasks.task import SCORES, Ask, Method, ranked, row_fields
 from service.serving.tasks.texts import CLASSIFICATION
 
@@ -137,7 +137,7 @@ def _judge(call, model):
 
 
 TONE = replace(CLASSIFICATION, name="tone", verb="judge tones")
-METHODS = (Method("JudgeTone", TONE, JudgeTone, _judge, Tones),)
+METHODS = (Method(TONE, JudgeTone, _judge),)
 ''',
     ),
     ("service/calls/methods.py", "    Embed: Embeddings,", "    JudgeTone: Tones,\n"),
@@ -301,7 +301,7 @@ def test_a_task_is_written_in_nine_files(copy: Path, made: dict[str, Any]) -> No
     """A network's entry, the task with its method, its records, its messages, and its command."""
     assert made["task"] == "judge tones"
     assert "tone" in made["kinds"]
-    assert {"texts", "zeal", "truncate", "files"} <= {*made["flags"]["judge-tone"]}
+    assert {"texts", "zeal", "truncate"} <= {*made["flags"]["judge-tone"]}
     assert (
         "| `judge-tone` | Judge the tone of texts. |"
         in (copy / "docs/reference/commands.md").read_text()
