@@ -213,7 +213,7 @@ def _is_row(field: FieldDescriptor) -> bool:
     return bool(field.is_repeated) and field.type == FieldDescriptor.TYPE_FLOAT
 
 
-def _record_in(hint: Any) -> Record:  # noqa: ANN401 - a type
+def _record_in(hint: object) -> Record:  # a type
     """The record that a field has, alone or in a list."""
     kinds = hint, *get_args(hint)
     return next(
