@@ -50,7 +50,7 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
     optional = [(place, name) for place, name in enumerate(names) if _is_optional(fields[name])]
     further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]
 
-    def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
+    def read(message: Message) -> msgspec.Struct:
         values = list(get(message))
         for place, how in converts:
             values[place] = how(values[place])
@@ -143,8 +143,8 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     apart = {name for name, _ in arrays} | inner.keys()
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
-    def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+    def of(make: Callable[..., Message]) -> Convert:
+        def write(answer: msgspec.Struct) -> Message:
             values = {name: getattr(answer, name) for name in plain}
             for name, choices in numbers:
                 values[name] = choices[values[name]]
@@ -170,8 +170,8 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
 def _plain_writer(numbers: list[tuple[str, dict[Any, int]]]) -> Callable[..., Convert]:
     """Maker of a function from records whose values are a message's, but for enumerations."""
 
-    def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+    def of(make: Callable[..., Message]) -> Convert:
+        def write(answer: msgspec.Struct) -> Message:
             values = to_builtins(answer, builtin_types=(bytes,))
             for name, choices in numbers:
                 if name in values:  # records may leave out defaults, which are the message's
