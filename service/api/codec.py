@@ -71,7 +71,8 @@ def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}
                 values[place] = None
         for place, how in further:
             values.insert(place, how(message))
-        return make(*values)
+        made: msgspec.Struct = make(*values)
+        return made
 
     def read_of(name: str) -> Convert | None:
         if _has_record(fields[name]) and _record_in(hints[name]) is record:  # in itself
@@ -118,7 +119,7 @@ def fields_of(
     return fields
 
 
-def _read(field: FieldDescriptor, hint: Any, *, is_call: bool) -> Convert | None:  # noqa: ANN401
+def _read(field: FieldDescriptor, hint: object, *, is_call: bool) -> Convert | None:
     """Function that makes a record's value of a message's; None where they are the same."""
     if field.enum_type is not None:
         names = names_of(field.enum_type)
