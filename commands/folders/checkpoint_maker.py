@@ -1,4 +1,7 @@
-"""A model of a folder whose weights PyTorch reads: imported and exported."""
+"""A model of a folder whose weights PyTorch reads: imported and exported.
+
+docs/how-to/cuda.md says what was verified on CUDA.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

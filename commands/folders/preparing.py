@@ -2,6 +2,7 @@
 
 The work is done by `worker.py` in a process of its own; here are the plan, the progress, and the
 lines that say what was decided and by which flag that is changed. Imports no PyTorch.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import tempfile
