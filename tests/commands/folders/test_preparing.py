@@ -82,6 +82,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     assert "mine: a folder of transformers, BertForSequenceClassification" in text
     assert "s left)" in text
     assert "text-classification (--task), fp32 (--precision)" in text
+    assert "mine: compared with transformers" in text
+    assert "200 of 200 texts give the same tokens; logits within" in text
+    assert manifest["certificate"]["same_tokens"] == 200
     assert not list(cache.glob(".*.making"))
     return folder, cache
 
@@ -272,6 +275,7 @@ def test_a_hub_id_is_served_and_found_again_without_the_hub(
         "max_tokens": 9,
         "pooling": "",
         "has_chat_template": False,
+        "certificate": "",
     }
 
     def worker(job: dict[str, Any], *_: object) -> dict[str, Any]:
