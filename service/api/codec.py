@@ -118,7 +118,7 @@ def fields_of(
     return fields
 
 
-def _read(field: FieldDescriptor, hint: Any, *, is_call: bool) -> Convert | None:  # noqa: ANN401
+def _read(field: FieldDescriptor, hint: object, *, is_call: bool) -> Convert | None:
     """Function that makes a record's value of a message's; None where they are the same."""
     if field.enum_type is not None:
         names = names_of(field.enum_type)
@@ -169,7 +169,7 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
     def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+        def write(answer: object) -> Any:  # noqa: ANN401 - of that record
             values = {name: getattr(answer, name) for name in plain}
             for name, how in converts:
                 values[name] = how(values[name])
@@ -196,7 +196,7 @@ def _plain_writer(converts: list[tuple[str, Convert]]) -> Callable[..., Convert]
     """Maker of a function from records whose values are a message's, but for enumerations."""
 
     def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+        def write(answer: object) -> Any:  # noqa: ANN401 - of that record
             values = to_builtins(answer, builtin_types=(bytes,))
             for name, how in converts:
                 if name in values:  # records may leave out defaults, which are the message's
@@ -257,7 +257,7 @@ def _is_row(field: FieldDescriptor) -> bool:
     return bool(field.is_repeated) and field.type == FieldDescriptor.TYPE_FLOAT
 
 
-def _record_in(hint: Any) -> Record:  # noqa: ANN401 - a type
+def _record_in(hint: object) -> Record:
     """The record that a field has, alone or in a list."""
     kinds = hint, *get_args(hint)
     return next(
