@@ -62,7 +62,7 @@ def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}
     further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]
     make, is_call = _by_place(record), issubclass(record, Call)
 
-    def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
+    def read(message: Message) -> object:
         values = list(get(message))
         for place, how in converts:
             values[place] = how(values[place])
@@ -169,7 +169,7 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
     def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: object) -> Any:  # noqa: ANN401 - of that record
+        def write(answer: object) -> object:
             values = {name: getattr(answer, name) for name in plain}
             for name, how in converts:
                 values[name] = how(values[name])
@@ -196,7 +196,7 @@ def _plain_writer(converts: list[tuple[str, Convert]]) -> Callable[..., Convert]
     """Maker of a function from records whose values are a message's, but for enumerations."""
 
     def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: object) -> Any:  # noqa: ANN401 - of that record
+        def write(answer: object) -> object:
             values = to_builtins(answer, builtin_types=(bytes,))
             for name, how in converts:
                 if name in values:  # records may leave out defaults, which are the message's

@@ -9,6 +9,12 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from service.api.codec import Convert, fields_of
+from service.api.services import (
+    ChatMessage,
+    ConversationMessage,
+    GenerateMessage,
+    TokenizeMessage,
+)
 from service.calls.conversation import Conversation, read_call, read_message, read_object
 from service.calls.generation import Prompt
 from service.calls.sampling import Sampling
@@ -23,7 +29,7 @@ def readings_of(request: Descriptor) -> dict[str, Convert]:
     return {"conversation": conversation_in} if "conversation" in request.fields_by_name else {}
 
 
-def prompt_in(message: Any) -> Prompt | None:  # noqa: ANN401 - a message with a prompt
+def prompt_in(message: GenerateMessage) -> Prompt | None:
     """The prompt of a message; token ids as they came, which may be too many to look at."""
     kind = message.WhichOneof("prompt")
     if kind == "conversation":
@@ -34,12 +40,12 @@ def prompt_in(message: Any) -> Prompt | None:  # noqa: ANN401 - a message with a
     return prompt
 
 
-def conversation_in(message: Any) -> Conversation | None:  # noqa: ANN401 - of several kinds
+def conversation_in(message: TokenizeMessage) -> Conversation | None:
     """The conversation of a message; None where it has none. Raises `InvalidArgument`."""
     return conversation_of(message.conversation) if message.HasField("conversation") else None
 
 
-def conversation_of(message: Any) -> Conversation:  # noqa: ANN401 - of `attendant.v1`
+def conversation_of(message: ConversationMessage) -> Conversation:
     """Raises `InvalidArgument` for JSON that is no object, and for what `Conversation` refuses."""
     return Conversation(
         messages=[_message(each, f"messages[{n}]") for n, each in enumerate(message.messages)],
@@ -51,7 +57,7 @@ def conversation_of(message: Any) -> Conversation:  # noqa: ANN401 - of `attenda
     )
 
 
-def _message(message: Any, field: str) -> dict[str, Any]:  # noqa: ANN401 - of a conversation
+def _message(message: ChatMessage, field: str) -> dict[str, Any]:
     return read_message(
         field,
         message.role,
@@ -77,7 +83,7 @@ def _reader_of_sampling(params: Descriptor) -> Convert:
     converts["choice"] = lambda choice: list(choice.texts)
     converts |= dict.fromkeys(("json_schema", "regex", "lark"), str)
 
-    def read(request: Any) -> Sampling:  # noqa: ANN401 - a message with parameters
+    def read(request: GenerateMessage) -> Sampling:
         present = request.sampling_params.ListFields()
         values = {field.name: converts[field.name](value) for field, value in present}
         if (grammar := take_grammar(values)) is not None:

@@ -44,7 +44,7 @@ class Bound(NamedTuple):
         return f"{low} to {high}"
 
 
-def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typer has it
+def said(help: str, **says: object) -> msgspec.Meta:  # noqa: A002 - as Typer has it
     """Account of a field: its help, and what is known of its values.
 
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most

@@ -229,7 +229,7 @@ def _mismatch(value: object, expected: str, path: str) -> Fault:
     return Fault(f"{path or 'the body'} is {told(value)}, expected {expected}", path or None)
 
 
-def told(value: Any) -> str:  # noqa: ANN401
+def told(value: object) -> str:
     """A wrong value: numbers and short texts themselves, of others the kind."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
@@ -237,7 +237,7 @@ def told(value: Any) -> str:  # noqa: ANN401
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
         return f"the text {_shown(value)!r}"
-    return str(value) if isinstance(value, float) or abs(value) < 2**64 else "a larger number"
+    return "a larger number" if isinstance(value, int) and abs(value) >= 2**64 else str(value)
 
 
 def _shown(text: str) -> str:
