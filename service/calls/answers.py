@@ -84,7 +84,10 @@ class AttentionMatrix(msgspec.Struct, frozen=True):
 
 def numbers_of(values: Values) -> list[float]:
     """The values of a row, as JSON has them."""
-    return [] if isinstance(values, tuple) else list(values.tolist())
+    import numpy as np
+
+    numbers: list[float] = np.asarray(values).tolist()
+    return numbers
 
 
 def single(value: float) -> float:
