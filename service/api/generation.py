@@ -81,7 +81,7 @@ class GenerationCalls:
                 is_first, more = False, {}
 
     async def GenerateUnary(
-        self, call: Call, caller: Caller, build: Callable[[GenerateResponse], Any] = _itself
+        self, call: Call, caller: Caller, build: Callable[[GenerateResponse], object] = _itself
     ) -> object:
         """The whole answer, by `build`, on another thread where it is large."""
         caller = replace(caller, priority=call.priority)

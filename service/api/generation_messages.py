@@ -6,15 +6,10 @@ message has, as a model may default others.
 
 from typing import Any
 
+from attendant.v1 import generation_pb2, text_pb2
 from google.protobuf.descriptor import Descriptor
 
 from service.api.codec import Convert, fields_of
-from service.api.services import (
-    ChatMessage,
-    ConversationMessage,
-    GenerateMessage,
-    TokenizeMessage,
-)
 from service.calls.conversation import Conversation, read_call, read_message, read_object
 from service.calls.generation import Prompt
 from service.calls.sampling import Sampling
@@ -29,7 +24,7 @@ def readings_of(request: Descriptor) -> dict[str, Convert]:
     return {"conversation": conversation_in} if "conversation" in request.fields_by_name else {}
 
 
-def prompt_in(message: GenerateMessage) -> Prompt | None:
+def prompt_in(message: generation_pb2.GenerateRequest) -> Prompt | None:
     """The prompt of a message; token ids as they came, which may be too many to look at."""
     kind = message.WhichOneof("prompt")
     if kind == "conversation":
@@ -40,12 +35,12 @@ def prompt_in(message: GenerateMessage) -> Prompt | None:
     return prompt
 
 
-def conversation_in(message: TokenizeMessage) -> Conversation | None:
+def conversation_in(message: text_pb2.TokenizeRequest) -> Conversation | None:
     """The conversation of a message; None where it has none. Raises `InvalidArgument`."""
     return conversation_of(message.conversation) if message.HasField("conversation") else None
 
 
-def conversation_of(message: ConversationMessage) -> Conversation:
+def conversation_of(message: generation_pb2.Conversation) -> Conversation:
     """Raises `InvalidArgument` for JSON that is no object, and for what `Conversation` refuses."""
     return Conversation(
         messages=[_message(each, f"messages[{n}]") for n, each in enumerate(message.messages)],
@@ -57,7 +52,7 @@ def conversation_of(message: ConversationMessage) -> Conversation:
     )
 
 
-def _message(message: ChatMessage, field: str) -> dict[str, Any]:
+def _message(message: generation_pb2.ChatMessage, field: str) -> dict[str, Any]:
     return read_message(
         field,
         message.role,
@@ -83,7 +78,7 @@ def _reader_of_sampling(params: Descriptor) -> Convert:
     converts["choice"] = lambda choice: list(choice.texts)
     converts |= dict.fromkeys(("json_schema", "regex", "lark"), str)
 
-    def read(request: GenerateMessage) -> Sampling:
+    def read(request: generation_pb2.GenerateRequest) -> Sampling:
         present = request.sampling_params.ListFields()
         values = {field.name: converts[field.name](value) for field, value in present}
         if (grammar := take_grammar(values)) is not None:

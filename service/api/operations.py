@@ -61,11 +61,13 @@ class Operation:
     run_long: RunLong  # on the thread of long messages
     codec: Codec | None = None  # of a method whose call takes a record
 
-    async def answer(self, message: Message, caller: Caller) -> object:
+    async def answer(self, message: Message, caller: Caller) -> Message:
         """The message with which a unary method answers one."""
-        if self.codec is None:
-            return await self.call(message, caller)
-        return await self.call(await self._read(self.codec, message), caller, self.codec.write)
+        if (codec := self.codec) is None:
+            answer: Message = await self.call(message, caller)
+        else:
+            answer = await self.call(await self._read(codec, message), caller, codec.write)
+        return answer
 
     async def stream(
         self, message: Message, caller: Caller, write: Callable[[Message], Awaitable[None]]

@@ -1,7 +1,5 @@
 """The services of the typed API, as their protobuf files describe them, and reflection's."""
 
-from typing import TypeAlias
-
 from attendant.v1 import (
     features_pb2,
     generation_pb2,
@@ -17,11 +15,6 @@ REFLECTION_SERVICES: tuple[str, ...] = (
 )
 
 
-# Messages that are read by hand.
-GenerateMessage: TypeAlias = generation_pb2.GenerateRequest
-TokenizeMessage: TypeAlias = text_pb2.TokenizeRequest
-ConversationMessage: TypeAlias = generation_pb2.Conversation
-ChatMessage: TypeAlias = generation_pb2.ChatMessage
 OWN_DESCRIPTORS = tuple(
     service
     for file in (text_pb2, generation_pb2, reading_pb2, features_pb2, vision_pb2)

@@ -136,7 +136,7 @@ def bounds_of(record: type[msgspec.Struct]) -> tuple[Bound, ...]:
     )
 
 
-def _about(field: msgspec.structs.FieldInfo, hint: object) -> About:
+def _about(field: msgspec.structs.FieldInfo, hint: object) -> About:  # a type
     kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     meta = next((each for each in metas if isinstance(each, msgspec.Meta)), said(""))
     made = field.default_factory

@@ -52,7 +52,7 @@ def _unary(operation: Operation, _: float) -> Callable[[Any, Context], Any]:
     call = operation.answer
     codes = ATTENDANT_CODES if operation.is_typed else INFERENCE_CODES
 
-    async def answer(request: Message, context: Context) -> object:
+    async def answer(request: Message, context: Context) -> Message:
         received_s, remaining_s = time.monotonic(), context.time_remaining()
         deadline_s = None if remaining_s is None else received_s + remaining_s
         try:

@@ -121,7 +121,7 @@ def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and not isinstance(value, _Nothing)
 
 
-def _as_json(value: object) -> Any:  # noqa: ANN401 - a template's
+def _as_json(value: object) -> object:
     """The value with null in place of a content that there is not."""
     if isinstance(value, _Nothing):
         return None

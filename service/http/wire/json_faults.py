@@ -112,7 +112,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _of_object(value: object, message: Descriptor, path: str) -> Fault | None:
+def _of_object(value: object, message: Descriptor, path: str) -> Fault | None:  # any JSON
     if not isinstance(value, dict):
         return _mismatch(value, "an object", path)
     fields = {field.name: field for field in message.fields}
@@ -237,7 +237,8 @@ def told(value: object) -> str:
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
         return f"the text {_shown(value)!r}"
-    return "a larger number" if isinstance(value, int) and abs(value) >= 2**64 else str(value)
+    is_larger = isinstance(value, int) and abs(value) >= 2**64
+    return "a larger number" if is_larger else str(value)
 
 
 def _shown(text: str) -> str:

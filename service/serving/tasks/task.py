@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
+import numpy.typing as npt
 
 from service.calls.answers import LabelScore, Token
 from service.calls.methods import ANSWERS, Record
@@ -271,7 +271,7 @@ def tokens_of(row: EncodedText) -> list[Token]:
     return [Token(token_id, piece, start, end) for token_id, piece, (start, end) in tokens]
 
 
-def column(values: Sequence[Any], dtype: DTypeLike) -> np.ndarray:
+def column(values: Sequence[Any], dtype: npt.DTypeLike) -> np.ndarray:
     """[N, 1]: one value for each text."""
     array = np.empty(len(values), dtype)
     array[:] = values
