@@ -27,14 +27,14 @@ class ExtractFeatures(Call, frozen=True):
     truncate: Annotated[bool, said(CUT)] = False
     layers: Annotated[Layers, said("Which layers; by default the last.")] = ""
     pooling: Annotated[Pooling, said("One vector for each text, or for each token.")] = ""
-    weights: Annotated[Sequence[float], said("Of a mix: one for each layer.")] = ()
+    weights: Annotated[Sequence[float], said("Weights of a mix of layers, one for each.")] = ()
 
 
 class Attend(Call, frozen=True):
     """A text, and what was written of it, whose attention is asked for."""
 
-    text: Annotated[str, said("The text.")] = ""
-    target: Annotated[str, said("What was written of it, of models that write.")] = ""
+    text: Annotated[str, said("Text to read.")] = ""
+    target: Annotated[str, said("Output for the text, of an encoder-decoder.")] = ""
     layers: Annotated[Sequence[int], said("Layers from 0; none: all.")] = ()
     heads: Annotated[Sequence[int], said("Heads from 0; none: all.")] = ()
 

@@ -19,7 +19,7 @@ class Generate(Call, frozen=True):
     prompt: Annotated[
         Prompt | None, said("A text, token ids, or messages to answer.", flag=False)
     ] = None
-    sampling_params: Annotated[Sampling, said("How tokens are chosen.")] = Sampling()
+    sampling_params: Annotated[Sampling, said("Sampling parameters.")] = Sampling()
     priority: Annotated[
         int,
         said(

@@ -36,7 +36,7 @@ class ClassifyTokens(Call, frozen=True):
     aggregation: Annotated[
         Aggregation,
         said(
-            "How tokens make a word; none given is first.",
+            "Way in which tokens make a word; by default by its first token.",
             also={"huggingface": "aggregation_strategy"},
         ),
     ] = ""
@@ -46,15 +46,23 @@ class ClassifyTokens(Call, frozen=True):
 class Answer(Call, frozen=True):
     """A question about a context."""
 
-    question: Annotated[str, said("What is asked.", also={"huggingface": "inputs.question"})] = ""
+    question: Annotated[
+        str, said("Question about the context.", also={"huggingface": "inputs.question"})
+    ] = ""
     context: Annotated[
         str, said("The text that has the answer.", also={"huggingface": "inputs.context"})
     ] = ""
     top_k: Annotated[int, said("Answers, best first; 0 stands for 1.", low=0, high=U32)] = 0
     max_answer_tokens: Annotated[
-        int, said("0 stands for 30.", low=0, high=U32, also={"huggingface": "max_answer_len"})
+        int,
+        said(
+            "Most tokens of an answer; 0 stands for 30.",
+            low=0,
+            high=U32,
+            also={"huggingface": "max_answer_len"},
+        ),
     ] = 0
-    must_answer: Annotated[bool, said("Answer also where none is likelier.")] = False
+    must_answer: Annotated[bool, said("Give an answer even where none is more likely.")] = False
 
 
 class Fill(msgspec.Struct, frozen=True):

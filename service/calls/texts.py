@@ -14,7 +14,7 @@ Encoding: TypeAlias = Literal["", "float", "int8", "uint8", "binary", "ubinary"]
 ScoreFunction: TypeAlias = Literal["", "softmax", "sigmoid", "identity"] | int
 Measure: TypeAlias = Literal["", "cosine", "dot", "scaled_dot", "euclidean", "manhattan"] | int
 CUT = "Cut texts that are longer than the model takes."
-LATER = "Run only while nothing else waits."
+LATER = "Run only while no other request waits for the model."
 _RAW = "Scores as the model gives them, or as probabilities; by default as the model says."
 
 
@@ -32,7 +32,7 @@ class Classify(Call, frozen=True):
         Texts, said("The second text of each pair.", also={"huggingface": "inputs"})
     ] = ()
     score_function: Annotated[
-        ScoreFunction, said("What makes scores; by default the model's own.")
+        ScoreFunction, said("Function that makes scores of logits; by default the model's own.")
     ] = ""
     background: Annotated[bool, said(LATER)] = False
 
@@ -55,12 +55,14 @@ class ScorePairs(Call, frozen=True):
 class Rerank(Call, frozen=True):
     """Documents that are put in order by their relevance to a query."""
 
-    query: Annotated[str, said("What the documents shall answer.")] = ""
+    query: Annotated[str, said("Query that the documents are ranked by.")] = ""
     documents: Annotated[
         Texts, said("Texts to rank.", counted=True, also={"huggingface": "texts"})
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    max_document_tokens: Annotated[int, said("0: the model's.", low=0, high=U32)] = 0
+    max_document_tokens: Annotated[
+        int, said("Tokens at which a document is cut; 0: the model's.", low=0, high=U32)
+    ] = 0
     top_n: Annotated[int, said("Documents of the answer, best first; 0: all.", low=0, high=U32)] = 0
     raw_scores: Annotated[bool | None, said(_RAW)] = None
     background: Annotated[bool, said(LATER)] = False
@@ -74,12 +76,20 @@ class Similarity(Call, frozen=True):
     ] = ()
     others: Annotated[
         Texts,
-        said("With these; none: with each other.", counted=True, also={"huggingface": "sentences"}),
+        said(
+            "Texts to compare them with; by default each other.",
+            counted=True,
+            also={"huggingface": "sentences"},
+        ),
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    measure: Annotated[Measure, said("By default the model's own, or cosine.")] = ""
+    measure: Annotated[
+        Measure, said("Measure of similarity; by default the model's own, or cosine.")
+    ] = ""
     prompt_name: Annotated[str, said("Name of the model's prompt to put in front of texts.")] = ""
-    others_prompt_name: Annotated[str, said("The same of the others.")] = ""
+    others_prompt_name: Annotated[
+        str, said("Name of the model's prompt to put in front of the others.")
+    ] = ""
     dimensions: Annotated[int, said("Values of each vector; 0 takes all.", low=0, high=U32)] = 0
 
 
@@ -111,11 +121,11 @@ class Embed(Call, frozen=True):
     encodings: Annotated[
         Sequence[Encoding],
         said(
-            "How vectors are written; none is float.",
+            "Encodings of vectors; by default float.",
             also={"openai": "embedding_type", "cohere": "embedding_types"},
         ),
     ] = ()
-    kinds: Annotated[Sequence[Kind], said("Answers for each text; none is the first.")] = ()
+    kinds: Annotated[Sequence[Kind], said("Kinds of vectors; by default the model's first.")] = ()
     top_k: Annotated[int, said("Most weights of a sparse vector; 0: all.", low=0, high=U32)] = 0
     with_pieces: Annotated[bool, said("Spell the tokens of sparse vectors.")] = False
     background: Annotated[bool, said(LATER)] = False
