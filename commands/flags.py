@@ -26,14 +26,25 @@ def shown_as(choices: Collection[str]) -> str | None:
 
 
 def argument(
-    name: str, kind: object, text: str, envvar: str | None = None, choices: Collection[str] = ()
+    name: str,
+    kind: object,
+    text: str,
+    envvar: str | None = None,
+    choices: Collection[str] = (),
+    *,
+    is_optional: bool = False,
 ) -> inspect.Parameter:
     """An argument; with a variable only if it is the only one of its command.
 
     Words fill arguments from the first on. A word that is meant for the second would be taken for
     the first, also if a variable names that.
     """
-    given = typer.Argument(help=text, envvar=envvar, autocompletion=completing(choices))
+    given = typer.Argument(
+        None if is_optional else ...,
+        help=text,
+        envvar=envvar,
+        autocompletion=completing(choices),
+    )
     return _parameter(name, kind, given)
 
 
@@ -73,19 +84,26 @@ def flag(
 
 
 def flags_of(
-    settings: type, prefix: str, omit: Collection[str] = (), *, has_limits: bool = False
+    settings: type,
+    prefix: str,
+    omit: Collection[str] = (),
+    *,
+    has_limits: bool = False,
+    panel: str | None = None,
 ) -> list[inspect.Parameter]:
     """One flag for each field but those in `omit`.
 
     `prefix` begins the environment variable of a field that names none itself. With `has_limits`,
     Typer refuses numbers outside a field's limits; else the settings do, and the help names the
-    limits.
+    limits. `panel` is that of fields which name none.
     """
     described = [field for field in fields(settings) if field.name not in omit]
-    return [_flag_of(field, prefix, has_limits=has_limits) for field in described]
+    return [_flag_of(field, prefix, panel, has_limits=has_limits) for field in described]
 
 
-def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.Parameter:
+def _flag_of(
+    field: "Field[Any]", prefix: str, panel: str | None, *, has_limits: bool
+) -> inspect.Parameter:
     about = field.metadata
     low, high = (about.get("low"), about.get("high")) if has_limits else (None, None)
     variable = about.get("variable") or f"{prefix}_{field.name.upper()}"
@@ -98,7 +116,7 @@ def _flag_of(field: "Field[Any]", prefix: str, *, has_limits: bool) -> inspect.P
         shown=about.get("shown") or True,
         spelt=about.get("spelt", ()),
         choices=about.get("choices", ()),
-        panel=about.get("panel"),
+        panel=about.get("panel") or panel,
         low=low,
         high=None if high == INF else high,
     )

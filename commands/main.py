@@ -33,7 +33,8 @@ class Row(NamedTuple):
 COMMANDS = {
     "serve": Row(
         "commands.serve:serve_command",
-        "Serve a model repository. On SIGTERM, finish accepted requests, then exit.",
+        "Serve folders, hub ids or a model repository. On SIGTERM, finish accepted requests, then "
+        "exit.",
     ),
     "models": Row("commands.ask.tasks:models", "List the models that a server serves."),
     "classify": Row("commands.ask.tasks:classify", "Classify texts, or those of a file."),

@@ -1,23 +1,83 @@
-"""`attendant serve`: one flag for each of the server's settings."""
+"""`attendant serve`: one flag for each of the server's settings, and folders to serve."""
 
 import asyncio
 import signal
 import sys
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
 
 from commands.ask.client.client import try_models
 from commands.ask.options import console
 from commands.ask.shown import tables
-from commands.errors import errors
-from commands.flags import command_of, flag, flags_of
+from commands.errors import INTERRUPTED, errors
+from commands.flags import argument, command_of, flag, flags_of
+from commands.folders.settings import FolderSettings
+from models.recipes.import_settings import ImportSettings
 from service.errors import SettingError
 from service.settings import Settings, join_address
 
-PREFIX = "ATTENDANT"
+if TYPE_CHECKING:
+    from commands.folders.preparing import Wishes
+
+PREFIX, IMPORT = "ATTENDANT", "ATTENDANT_IMPORT"
+FOLDERS = "Folders"  # the panel
+OF_IMPORT_ALONE = ("adapter", "origin")
+FOLDER_FLAGS = [
+    *(field.name for field in fields(FolderSettings)),
+    *(field.name for field in fields(ImportSettings) if field.name not in OF_IMPORT_ALONE),
+]
 
 
-def serve(try_models: bool, log_level: str, **values: Any) -> None:
+def serve(sources: list[str] | None, adapter: list[str] | None, **values: Any) -> None:
     signal.signal(signal.SIGTERM, _end)  # process 1 of a container has no other way to be ended
+    of_folders = {name: values.pop(name) for name in FOLDER_FLAGS}
+    if not sources:
+        if adapter:
+            raise typer.BadParameter("needs its base: attendant serve BASE", param_hint="--adapter")
+        _serve(**values)
+        return
+    if values["model_repository"] != Settings().model_repository:
+        sources = [*sources, str(values["model_repository"])]
+    from commands.folders.preparing import prepared
+    from commands.folders.reports import Reports
+    from commands.train.messages import messages
+
+    with messages("serve"):
+        wishes = _wishes(values, of_folders, adapter or [])
+        try:
+            with prepared(sources, wishes, Reports()) as (folder, targets):
+                _serve(**{**values, "model_repository": folder, "link_targets": targets})
+        except KeyboardInterrupt as error:
+            raise typer.Exit(INTERRUPTED) from error
+
+
+def _wishes(values: Mapping[str, Any], of_folders: dict[str, Any], adapter: list[str]) -> "Wishes":
+    """All that decides about exports. Raises `SettingError` and `ModelError`."""
+    from commands.folders.preparing import Wishes
+    from commands.folders.sources import parse_source
+    from service.runtime.session import cuda_obstacle
+
+    named = {field.name: of_folders.pop(field.name) for field in fields(FolderSettings)}
+    imports = ImportSettings(**of_folders).to_dict()  # which checks them now
+    defaults = ImportSettings().to_dict()
+    changed = {name: value for name, value in imports.items() if value != defaults[name]}
+    if "pair_template" in changed:  # the worker's folder is another, and the file's text counts
+        changed["pair_template"] = str(Path(changed["pair_template"]).resolve())
+    has_cuda = values["device"] != "cpu" and not cuda_obstacle()
+    return Wishes(
+        FolderSettings(**named),
+        changed,
+        values["precision"],
+        "cuda" if has_cuda else "cpu",
+        tuple(map(parse_source, adapter)),
+    )
+
+
+def _serve(try_models: bool, log_level: str, **values: Any) -> None:
     from service.app import App  # heavy: only when serving
     from service.app import serve as serve_until_stopped
     from service.observe.logs import configure
@@ -63,6 +123,15 @@ def _try_models(address: str) -> None:
 serve_command = command_of(
     serve,
     [
+        argument(
+            "sources",
+            list[str],
+            "Folders and hub ids to serve, each as NAME=FOLDER or as FOLDER, whose last part is "
+            "the name then; of hub ids ID@REVISION too. They are imported and exported at the "
+            "first start, and kept. A model repository among them is served beside, as is one "
+            "that --model-repository names. Without any, --model-repository is served.",
+            is_optional=True,
+        ),
         *flags_of(Settings, PREFIX, has_limits=True),
         flag(
             "try_models",
@@ -80,5 +149,17 @@ serve_command = command_of(
             f"{PREFIX}_LOG_LEVEL",
             panel="Logs and traces",
         ),
+        flag(
+            "adapter",
+            list[str] | None,
+            None,
+            "LoRA adapter of PEFT to serve beside its base, as NAME=FOLDER or as FOLDER. May be "
+            "given several times.",
+            f"{PREFIX}_SERVE_ADAPTER",
+            panel=FOLDERS,
+            shown="none",
+        ),
+        *flags_of(FolderSettings, f"{PREFIX}_FOLDERS", panel=FOLDERS),
+        *flags_of(ImportSettings, IMPORT, omit=OF_IMPORT_ALONE, panel=FOLDERS),
     ],
 )

@@ -61,6 +61,11 @@ class Settings:
     model_repository: Path = _models(
         Path("model_repository"), "Folder of models in Triton's layout."
     )
+    link_targets: str = _models(
+        "",
+        "Folders outside of the model repository that links in it may lead to, separated by "
+        "colons. If empty, no link out of the repository is followed.",
+    )
     model_control_mode: str = _models(
         "none",
         "When models are loaded: none, once at start; poll, whenever the repository changes; "
@@ -581,6 +586,11 @@ def join_address(host: str, port: int) -> str:
     """`HOST:PORT` as gRPC and URLs write it: an IPv6 address in brackets, given with or without."""
     bare = host.removeprefix("[").removesuffix("]")
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+def link_targets_of(settings: Settings) -> tuple[Path, ...]:
+    """The folders that links of the repository may lead to."""
+    return tuple(Path(each) for each in settings.link_targets.split(":") if each)
 
 
 def is_loopback(host: str) -> bool:

@@ -212,7 +212,10 @@ ROOMS = {
         "errors flags models/errors export/errors export/settings export/adapters"
     ),
     "commands/export_runs": Room("models export service/contract"),
-    "commands/serve": Room("ask/client ask/options ask/shown errors flags service"),
+    "commands/serve": Room(
+        "ask/client ask/options ask/shown errors flags folders train/messages"
+        " models/recipes/import_settings service"
+    ),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
     "commands/help": Room("variables help_panels"),
@@ -222,7 +225,7 @@ ROOMS = {
     "demos": Room("commands models export service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
-    "loadtests/compare": Room("load measure service models"),
+    "loadtests/compare": Room("load measure service models export"),
     "loadtests/gpu": Room("load compare measure service models export commands"),
     "loadtests/pages": Room("measure"),
 }
@@ -254,7 +257,7 @@ OWNERS = {
     ),
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/api/", "service/http/", ASKING),
+    "attendant": ("service/api/services.py", ASKING),
     "uvicorn": ("service/http/wire/connection.py",),
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
@@ -674,13 +677,19 @@ def modules_after(code: str) -> set[str]:
     return set(result.stdout.split())
 
 
+# Modules of settings, which `attendant serve` makes the flags of its folders of.
+FLAGS_OF_FOLDERS = ("choices", "errors", "recipes", "recipes.import_settings", "settings")
+
+
 def test_serving_loads_no_torch() -> None:
     """Nor onnxruntime before it is asked for: a missing build must give a message.
 
     Nor the library of grammars before a model needs it, which takes 40 ms.
     """
     loaded = modules_after("import service.app, commands.main, commands.serve")
-    assert not loaded & {*HEAVY, "models", "export", "onnxruntime", "llguidance"}
+    assert not loaded & {*HEAVY, "export", "onnxruntime", "llguidance"}
+    of_models = {name for name in loaded if name.startswith("models.")}
+    assert of_models <= {f"models.{name}" for name in FLAGS_OF_FOLDERS}
     assert "service.rpc.server" in loaded
 
 

@@ -42,7 +42,8 @@ def _commands() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     """A table for each panel of `attendant serve --help`."""
-    options = inspect.signature(serve_command).parameters.values()
+    parameters = inspect.signature(serve_command).parameters.values()
+    options = [each for each in parameters if isinstance(each.default, OptionInfo)]
     for panel in dict.fromkeys(each.default.rich_help_panel for each in options):
         yield f"\n### {panel}\n"
         yield "| flag | default | values | meaning |"
@@ -54,7 +55,8 @@ def _settings() -> Iterator[str]:
 
 
 def _row(name: str, option: OptionInfo) -> str:
-    default = f"`{option.default}`" if str(option.default) else ""
+    in_words = option.show_default if isinstance(option.show_default, str) else ""
+    default = in_words or (f"`{option.default}`" if str(option.default) else "")
     values = ", ".join(f"`{each}`" for each in _choices(option)) or _range(option.min, option.max)
     text = (option.help or "").replace("*", r"\*").replace("|", r"\|")
     return f"| `--{name.replace('_', '-')}` | {default} | {values} | {text} |"

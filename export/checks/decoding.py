@@ -10,6 +10,7 @@ Quantised graphs are compared with their own prefill of the whole sequence, step
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 import onnx
@@ -20,7 +21,6 @@ from export.graphs.cached_decoder import DecoderNetwork
 from export.graphs.graph import open_session
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import OnnxDecoder
-from service.generation.decoders.decoder_interface import SlotDecoder
 
 NUM_STEPS = 64
 PROMPT_TOKENS = (1, 7, 40)  # fewer where the model takes fewer
@@ -30,6 +30,20 @@ TIE = 1e-4
 
 Row = list[int]
 Recompute = Callable[[int, Row], np.ndarray]  # prompt tokens, row -> logits [steps, V]
+
+
+class Rows(Protocol):
+    """Sequences of a decoder, whatever keeps them."""
+
+    @property
+    def num_slots(self) -> int: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    def run(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> np.ndarray | StepLogits: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +114,12 @@ def measure_parity(
     config = network.config
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, max(1, config.max_positions // 3))
     decoder = open_graph(model, config.max_positions, 2 * len(prompts), prefill)
-    recompute = None if is_exact else _with_prefill(decoder)
+    recompute = None if is_exact else by_prefill(decoder)
     return compare_decoding(decoder, prompts, _with_network(network), recompute, CHUNK_TOKENS)
 
 
 def compare_decoding(
-    decoder: SlotDecoder,
+    decoder: Rows,
     prompts: Sequence[Row],
     network: Recompute,
     recompute: Recompute | None = None,
@@ -115,15 +129,15 @@ def compare_decoding(
 
     With `chunk` the last prompt is also computed in pieces. Takes one slot more than prompts.
     """
-    together = _Greedy(decoder, prompts, first_slot=0)
+    together = Greedy(decoder, prompts, first_slot=0)
     rows = list(zip(prompts, together.rows, strict=True))
     by_network = [network(len(prompt), row) for prompt, row in rows]
     references = [recompute(len(prompt), row) for prompt, row in rows] if recompute else by_network
     runs = [together]
-    runs.append(_Greedy(decoder, prompts, first_slot=1, forced=together.rows))  # used slots
+    runs.append(Greedy(decoder, prompts, first_slot=1, forced=together.rows))  # used slots
     if chunk:
-        runs.append(_Greedy(decoder, prompts[-1:], 2, chunk=chunk, forced=together.rows[-1:]))
-    alone = [_Greedy(decoder, [prompt], 0, forced=[row]).logits[0] for prompt, row in rows]
+        runs.append(Greedy(decoder, prompts[-1:], 2, chunk=chunk, forced=together.rows[-1:]))
+    alone = [Greedy(decoder, [prompt], 0, forced=[row]).logits[0] for prompt, row in rows]
     pairs = [
         (logits, expected)
         for run in runs
@@ -139,7 +153,7 @@ def compare_decoding(
     )
 
 
-class _Greedy:
+class Greedy:
     """Rows continued from the cache, with the logits `[steps, V]` that each token was taken from.
 
     `forced` rows are fed instead of the model's own choice, so that runs can be compared.
@@ -147,17 +161,18 @@ class _Greedy:
 
     def __init__(
         self,
-        decoder: SlotDecoder,
+        decoder: Rows,
         prompts: Sequence[Row],
         first_slot: int,
         *,
+        num_steps: int = NUM_STEPS,
         chunk: int | None = None,
         forced: Sequence[Row] | None = None,
     ) -> None:
         self.rows = [list(prompt) for prompt in prompts]
         steps: list[np.ndarray] = []
         room = decoder.max_tokens - max(map(len, prompts))
-        num_steps = len(forced[0]) - len(prompts[0]) if forced else min(NUM_STEPS, room)
+        num_steps = len(forced[0]) - len(prompts[0]) if forced else min(num_steps, room)
         for step in range(num_steps):
             if step:
                 new = [row[-1:] for row in self.rows]
@@ -174,7 +189,7 @@ class _Greedy:
 
     @staticmethod
     def _prefill(
-        decoder: SlotDecoder, prompts: Sequence[Row], first_slot: int, chunk: int | None
+        decoder: Rows, prompts: Sequence[Row], first_slot: int, chunk: int | None
     ) -> tuple[list[Row], list[int]]:
         """Compute all but the last chunk; what is left to do, and how much is done."""
         if chunk is None:
@@ -196,14 +211,14 @@ def _with_network(network: DecoderNetwork) -> Recompute:
     return recompute
 
 
-def _with_prefill(decoder: OnnxDecoder) -> Recompute:
+def by_prefill(decoder: Rows) -> Recompute:
+    """Logits of each step by a run over all that is before it, in the last slot."""
     slot = decoder.num_slots - 1
 
     def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
         ends = range(num_prompt_tokens, len(row))
-        return np.concatenate(
-            [decoder.run(slot, [np.array(row[:end])], [0]).whole().copy() for end in ends]
-        )
+        runs = (decoder.run(slot, [np.array(row[:end])], [0]) for end in ends)
+        return np.concatenate([StepLogits.of(logits).whole().copy() for logits in runs])
 
     return recompute
 

@@ -73,12 +73,10 @@ def check_parity(
 
     Rows that are not given are pairs, where the network tells the texts of a pair apart.
     """
-    types = _types_of_zero if rows or not network.has_token_types else _types_of_halves
-    rows = rows or _ragged_rows(network, max_tokens)
-    batch = pad(rows, network.pad_token_id, list(map(types, rows)))
+    batch = pad(rows, network.pad_token_id) if rows else ragged_batch(network, max_tokens)
     run = GraphRunner(model)
     by_graph, by_network = run.outputs(batch), run_network(network, batch)
-    alone = [run.outputs(pad([row], network.pad_token_id, [types(row)])) for row in rows]
+    alone = [run.outputs(row) for row in rows_alone(batch)]
     parities: dict[str, Parity] = {}
     for name in network.output_names:
         single = np.concatenate([each[name] for each in alone])
@@ -168,18 +166,22 @@ def pad(rows: Sequence[Sequence[int]], pad_id: int, types: Sequence[Sequence[int
     }
 
 
-def _types_of_zero(row: Sequence[int]) -> list[int]:
-    return [0] * len(row)
+def ragged_batch(network: TextNetwork, max_tokens: int) -> Arrays:
+    """Rows of random tokens, the longest as long as the model takes, the shortest of two.
 
-
-def _types_of_halves(row: Sequence[int]) -> list[int]:
-    """Token types as of a pair."""
-    half = len(row) // 2
-    return [0] * (len(row) - half) + [1] * half
-
-
-def _ragged_rows(network: TextNetwork, max_row_tokens: int) -> list[list[int]]:
+    Of pairs, where the network tells the texts of a pair apart.
+    """
     generator = np.random.default_rng(0)
-    lengths = np.linspace(max_row_tokens, min(2, max_row_tokens), NUM_ROWS).astype(int)
-    rows = (generator.integers(network.vocab_size, size=length).tolist() for length in lengths)
-    return [network.as_sample(row) for row in rows]
+    lengths = np.linspace(max_tokens, min(2, max_tokens), NUM_ROWS).astype(int)
+    rows = [
+        network.as_sample(generator.integers(network.vocab_size, size=length).tolist())
+        for length in lengths
+    ]
+    halves = [[0] * (len(row) - len(row) // 2) + [1] * (len(row) // 2) for row in rows]
+    return pad(rows, network.pad_token_id, halves if network.has_token_types else ())
+
+
+def rows_alone(batch: Arrays) -> Iterator[Arrays]:
+    """Each row of a batch without its padding."""
+    for row, length in enumerate(batch["attention_mask"].sum(axis=1)):
+        yield {name: values[[row], :length] for name, values in batch.items()}

@@ -26,28 +26,21 @@ import typer
 from commands.help import Command
 from loadtests.gpu.context import Peers, Run
 from loadtests.gpu.sections import SECTIONS, chosen, shapes_of
-from loadtests.gpu.supervisor import records_of_others, run_all
+from loadtests.gpu.supervisor import read_records, run_all
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 ROOT = Path(__file__).parents[2]
 BUDGET_S = 480.0
 Folder = Annotated[Path, typer.Option(help="Folder of the report and of what it is made of.")]
-Sections = Annotated[
-    str, typer.Option(help="Numbers of the sections to run, as in 2,6; by default all.")
-]
+Sections = Annotated[str, typer.Option(help="Numbers of sections, as in 2,6; by default all.")]
 Again = Annotated[bool, typer.Option("--again", help="Run sections that are done once more.")]
 Budget = Annotated[
-    float | None,
-    typer.Option(min=5.0, help=f"Seconds for the whole command; by default {BUDGET_S:.0f}."),
+    float | None, typer.Option(min=5.0, help=f"Seconds in all; by default {BUDGET_S:.0f}.")
 ]
-Minutes = Annotated[
-    float | None, typer.Option(min=0.1, help="The budget in minutes, instead of --budget.")
-]
+Minutes = Annotated[float | None, typer.Option(min=0.1, help="The budget in minutes.")]
 Device = Annotated[Literal["cuda", "cpu"], typer.Option(help="Where models run.")]
 Tiny = Annotated[bool, typer.Option("--tiny", help="Take models and loads of the smallest size.")]
-Shapes = Annotated[
-    str, typer.Option(help="Networks whose speed is measured, as in bert-base,gpt2.")
-]
+Shapes = Annotated[str, typer.Option(help="Networks that are measured, as in bert-base,gpt2.")]
 PeersOption = Annotated[
     Peers, typer.Option(help="What speed is compared with; compiled where time is left.")
 ]
@@ -80,7 +73,7 @@ def main(
         run = Run(out.absolute(), device, tiny, shapes_of(shapes, is_tiny=tiny), peers)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    others = records_of_others(run, SECTIONS)
+    others = read_records(run, SECTIONS, of_others=True)
     if others and not replace:
         raise typer.BadParameter(
             f"{out} has results of another device or size, sections {', '.join(map(str, others))}: "

@@ -3,13 +3,13 @@
 import json
 import queue
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 from tritonclient import grpc as triton
+
+from loadtests.measure.batching import read_samples
 
 LIMIT_S = 60.0  # of every call: nothing may hang
 POLL_S = 0.02
@@ -77,10 +77,8 @@ def _tensor(name: str, datatype: str, values: np.ndarray) -> Any:
 
 def metric(url: str, name: str, model: str) -> float:
     """A metric of a model, its other labels summed over; `KeyError` where it has no samples."""
-    with urllib.request.urlopen(url, timeout=10) as page:  # noqa: S310 - our own server
-        families = text_string_to_metric_families(page.read().decode())
-    samples = [sample for family in families for sample in family.samples if sample.name == name]
-    values = [sample.value for sample in samples if sample.labels.get("model") == model]
+    samples = [each for each in read_samples(url) if each.name == name]
+    values = [each.value for each in samples if each.labels.get("model") == model]
     if not values:
         raise KeyError(f"{name} of {model}")
     return float(sum(values))

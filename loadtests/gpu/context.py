@@ -90,6 +90,11 @@ class Context:
         return self.run.is_tiny
 
     @property
+    def number(self) -> int:
+        """The section's number, which its name begins with."""
+        return int(self.section.partition(" ")[0])
+
+    @property
     def left_s(self) -> float:
         """Seconds of the section's share, at least 0."""
         return max(0.0, self.ends_s - time.monotonic())
@@ -98,10 +103,6 @@ class Context:
     def is_over(self) -> bool:
         """Whether the section should end with what it has, and say what it leaves out."""
         return not self.left_s
-
-    def until(self, share: float) -> float:
-        """The seconds of a share of the time that is left."""
-        return share * self.left_s
 
     def say(self, what: str) -> None:
         """Print a line of progress, and keep what was found."""
@@ -119,22 +120,32 @@ class Context:
         plain = {key: _plain(value) for key, value in cells.items()}
         self.findings["tables"].setdefault(table, []).append(plain)
 
-    def check(self, claim: str, holds: bool, found: str = "", expected: str = "yes") -> None:
-        """A claim that is no single figure; `found` is what was seen."""
+    def check(
+        self,
+        claim: str,
+        holds: bool,
+        found: str = "",
+        expected: str = "yes",
+        kind: ClaimKind = "check",
+    ) -> None:
+        """A claim; `found` is what was seen."""
         found = found or ("yes" if holds else "no")
-        self._claim(claim, found, expected, "check", holds)
+        said = {"claim": claim, "found": found, "expected": expected, "kind": kind}
+        self.findings["claims"].append(said | {"holds": bool(holds)})
 
     def at_most(
         self, claim: str, figure: float, limit: float, unit: str = "", kind: ClaimKind = "check"
     ) -> None:
         """A claim that holds up to a limit; a figure that is not a number does not hold."""
-        self._figure(claim, figure, f"at most {limit:g}", unit, kind, holds=figure <= limit)
+        found, expected = f"{figure:.4g} {unit}".strip(), f"at most {limit:g} {unit}".strip()
+        self.check(claim, figure <= limit, found, expected, kind)
 
     def at_least(
         self, claim: str, figure: float, limit: float, unit: str = "", kind: ClaimKind = "check"
     ) -> None:
         """A claim that holds from a limit on."""
-        self._figure(claim, figure, f"at least {limit:g}", unit, kind, holds=figure >= limit)
+        found, expected = f"{figure:.4g} {unit}".strip(), f"at least {limit:g} {unit}".strip()
+        self.check(claim, figure >= limit, found, expected, kind)
 
     def keep(self, **state: Any) -> None:
         """Write the record as it is now: findings, times of parts, and the state."""
@@ -142,16 +153,6 @@ class Context:
             parts = {name: round(seconds, 1) for name, seconds in self.parts.seconds.items()}
             whole = {"state": "begun", "error": ""} | self.header | state
             write_json(self.path, whole | {"parts_s": parts, "findings": self.findings})
-
-    def _figure(
-        self, claim: str, figure: float, expected: str, unit: str, kind: ClaimKind, *, holds: bool
-    ) -> None:
-        found, wanted = f"{float(figure):.4g} {unit}".strip(), f"{expected} {unit}".strip()
-        self._claim(claim, found, wanted, kind, holds)
-
-    def _claim(self, claim: str, found: str, expected: str, kind: ClaimKind, holds: bool) -> None:
-        said = {"claim": claim, "found": found, "expected": expected, "kind": kind}
-        self.findings["claims"].append(said | {"holds": bool(holds)})
 
 
 def _plain(value: object) -> object:

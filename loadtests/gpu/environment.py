@@ -7,10 +7,8 @@ verified on CUDA.
 
 import importlib.metadata
 import os
-import platform
 import shutil
 import subprocess
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -55,14 +53,11 @@ def run(context: Context) -> None:
         _diagnose(context)
     context.findings |= {"machine": facts, "versions": versions}
     libraries = ", ".join(f"{name} {version}" for name, version in versions.items())
-    for sentence in (
-        f"Processor: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, "
-        f"{facts['system']}.",
-        f"Attendant {__version__}, from sources with the digest {digest_of()}.",
-        f"Python {platform.python_version()}, {libraries}.",
-        f"ONNX Runtime {ort.__version__} offers {', '.join(providers)}.",
-    ):
-        context.summarize(sentence)
+    has = f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, {facts['system']}"
+    context.summarize(f"Processor: {has}.")
+    context.summarize(f"Attendant {__version__}, from sources with the digest {digest_of()}.")
+    context.summarize(f"Python {facts['python']}, {libraries}.")
+    context.summarize(f"ONNX Runtime {ort.__version__} offers {', '.join(providers)}.")
 
 
 def session_problem(device: str) -> str:
@@ -114,12 +109,12 @@ def _torch(context: Context) -> None:
     context.check("PyTorch can use the GPU", is_there)
     if is_there:
         properties = torch.cuda.get_device_properties(0)
-        free, total = torch.cuda.mem_get_info()
+        free, total = (num_bytes / 2**30 for num_bytes in torch.cuda.mem_get_info())
+        versions = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"  # type: ignore[no-untyped-call]
         context.summarize(
             f"GPU: {properties.name}, compute capability {properties.major}.{properties.minor}, "
-            f"{properties.multi_processor_count} multiprocessors, {total / 2**30:.1f} GiB of which "
-            f"{free / 2**30:.1f} were free, CUDA {torch.version.cuda}, cuDNN "
-            f"{torch.backends.cudnn.version()}."  # type: ignore[no-untyped-call]
+            f"{properties.multi_processor_count} multiprocessors, {free:.1f} GiB of {total:.1f} "
+            f"free, {versions}."
         )
 
 
@@ -127,15 +122,13 @@ def _diagnose(context: Context) -> None:
     """Where ONNX Runtime is, and which of its CUDA provider's libraries are missing."""
     folder = os.path.dirname(load_onnxruntime().__file__)
     library = os.path.join(folder, "capi", "libonnxruntime_providers_cuda.so")
-    facts: dict[str, Any] = {
-        "onnxruntime": folder,
-        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
-        "the CUDA provider's library": library if os.path.exists(library) else "is not there",
-    }
-    if os.path.exists(library) and (path := shutil.which("ldd")):
+    is_there = os.path.exists(library)
+    context.summarize(f"Diagnosis: onnxruntime: {folder}.")
+    context.summarize(f"Diagnosis: LD_LIBRARY_PATH: {os.environ.get('LD_LIBRARY_PATH', '')}.")
+    said = library if is_there else "is not there"
+    context.summarize(f"Diagnosis: the CUDA provider's library: {said}.")
+    if is_there and (path := shutil.which("ldd")):
         done = subprocess.run([path, library], capture_output=True, text=True, check=False)  # noqa: S603
-        lines = done.stdout.splitlines()
-        missing = [line.split()[0] for line in lines if "not found" in line]
-        facts["libraries that it needs and that are missing"] = ", ".join(missing) or "none"
-    for name, fact in facts.items():
-        context.summarize(f"Diagnosis: {name}: {fact}.")
+        missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
+        named = ", ".join(missing) or "none"
+        context.summarize(f"Diagnosis: libraries that it needs and that are missing: {named}.")

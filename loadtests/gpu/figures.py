@@ -6,10 +6,15 @@ differs by when it computes the same networks in that precision on a CPU: up to 
 and 20 % in bfloat16, with mean cosines of 1.0000 and 0.9998.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+
+from export.checks.parity import cosines
+
+Pairs: TypeAlias = Iterable[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +37,12 @@ LIMITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """The same outputs twice, [rows, values]; `is_choice` where the best value is the answer."""
-
-    by_graph: np.ndarray
-    by_network: np.ndarray
-    is_choice: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Figures:
     """The differences between a graph's outputs and a network's."""
 
     num_rows: int
     max_abs: float
     relative: float
-    min_cosine: float
     mean_cosine: float
     agreement: float | None  # None where no value is chosen
 
@@ -59,12 +54,25 @@ class Figures:
             and (self.agreement is None or self.agreement >= limits.agreement)
         )
 
+    def against(self, limits: Limits) -> tuple[bool, str, str]:
+        """Whether they are within limits, and both in words: what a check says."""
+        expected = (
+            f"at most {percent(limits.relative)}, cosine at least {limits.mean_cosine:g}, same "
+            f"best at least {percent(limits.agreement)}"
+        )
+        return self.is_within(limits), str(self), expected
+
     def __str__(self) -> str:
-        same = "" if self.agreement is None else f", same best {percent(self.agreement)}"
+        best = f", same best {same}" if (same := same_best(self)) else ""
         return (
             f"largest difference {self.max_abs:.2e} ({percent(self.relative)} of the outputs' "
-            f"size), mean cosine {self.mean_cosine:.6f}{same}"
+            f"size), mean cosine {self.mean_cosine:.6f}{best}"
         )
+
+
+def same_best(figures: Figures) -> str:
+    """The share of rows with the same best value; empty where none is chosen."""
+    return "" if figures.agreement is None else percent(figures.agreement)
 
 
 def percent(share: float) -> str:
@@ -72,32 +80,25 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def described(limits: Limits) -> str:
-    return (
-        f"at most {percent(limits.relative)}, cosine at least {limits.mean_cosine:g}, same best at "
-        f"least {percent(limits.agreement)}"
-    )
+def compare(
+    by_graph: np.ndarray, by_network: np.ndarray, tie: float, *, is_choice: bool
+) -> Figures:
+    """The figures of the same outputs twice, [rows, values]; of a choice the best value matters.
 
-
-def compare(outputs: Outputs, tie: float) -> Figures:
-    """The figures of outputs. NaN in any of them makes the first three NaN."""
+    NaN in any of them makes the first three NaN.
+    """
     ours, theirs = (
-        np.asarray(values, np.float64).reshape(len(values), -1)
-        for values in (outputs.by_graph, outputs.by_network)
+        np.asarray(values, np.float64).reshape(len(values), -1) for values in (by_graph, by_network)
     )
     assert ours.shape == theirs.shape, f"{ours.shape} are compared with {theirs.shape}"
     size = float(np.sqrt((theirs**2).mean()))
     max_abs = float(np.abs(ours - theirs).max())
-    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        cosines = (ours * theirs).sum(axis=1) / norms
     return Figures(
         num_rows=len(ours),
         max_abs=max_abs,
         relative=max_abs / size if size else float("nan"),
-        min_cosine=float(cosines.min()),
-        mean_cosine=float(cosines.mean()),
-        agreement=_agreement(ours, theirs, tie * size) if outputs.is_choice else None,
+        mean_cosine=float(cosines(ours, theirs).mean()),
+        agreement=_agreement(ours, theirs, tie * size) if is_choice else None,
     )
 
 
@@ -107,6 +108,7 @@ def _agreement(ours: np.ndarray, theirs: np.ndarray, tie: float) -> float:
     return float((theirs.max(axis=1) - chosen <= tie).mean())
 
 
-def worst(figures: Sequence[Figures]) -> Figures:
-    """The one with the largest relative difference; one that is not a number comes first."""
+def largest(pairs: Pairs, limits: Limits, *, is_choice: bool) -> Figures:
+    """Those of the pair with the largest relative difference; what is not a number comes first."""
+    figures = [compare(*pair, limits.tie, is_choice=is_choice) for pair in pairs]
     return max(figures, key=lambda each: each.relative if each.relative >= 0 else float("inf"))

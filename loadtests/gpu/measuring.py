@@ -1,4 +1,4 @@
-"""Measures of `loadtests/measure` within a section's time, and the machine's own limits.
+"""Measures of the comparison within a section's time, and the table of the machine's limits.
 
 The cases of a measure are taken one after the other, each with its part of the time that is left;
 the ways of a case take turns. What cannot be opened, or fails in its first turn, is left out, and
@@ -7,62 +7,15 @@ other measure, into a JSON file.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
-import gc
-import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cache
 
-import torch
-
+from loadtests.compare.devices.goals import CHECKED, OURS, way_of
+from loadtests.compare.devices.machine import machine_limits
 from loadtests.gpu.context import ClaimKind, Context
 from loadtests.load.turns import take_turns
-from loadtests.measure.records import CASE, Figure, Measure, Options, Rounds, Way, case_of, tables
+from loadtests.measure.records import CASE, Measure, Options, Rounds, Way, case_of, tables
 from loadtests.measure.results import measured, write
-
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-# Far beyond the L2 of any GPU (60 MB on an H200), and a product that fills it for milliseconds.
-COPY_BYTES, PRODUCT_SIZE = 4 * 2**30, 8_192
-TINY_COPY_BYTES, TINY_PRODUCT_SIZE = 16 * 2**20, 256
-LIMIT_ROUNDS, WAKING_S = 11, 0.5  # of products before anything is timed: idle clocks are low
-OURS = "ours"  # what the names of our ways begin with
-CHECKED = "difference of logits"  # the column whose goal is a check
-Open = Callable[[], Callable[[], dict[str, float]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What the fastest of our ways is to reach in a column, in cases with this beginning."""
-
-    column: str
-    value: float
-    case: str = ""
-    at_most: bool = False
-
-    def on(self, figure: Figure) -> Figure:
-        """A figure with this goal, where it is of its column and case."""
-        is_its = figure.column == self.column and figure.row.startswith(self.case)
-        return replace(figure, goal=self.value, at_most=self.at_most) if is_its else figure
-
-
-def way_of(row: str) -> str:
-    """A row's name without its case."""
-    return row.removeprefix(case_of(row))
-
-
-def with_goals(figures: Sequence[Figure], goals: Iterable[Goal], speed: str) -> list[Figure]:
-    """Figures with the goals of our fastest way of each case, by the column of speeds."""
-    best: dict[str, Figure] = {}
-    for figure in figures:
-        if figure.column == speed and way_of(figure.row).startswith(OURS):
-            before = best.setdefault(case_of(figure.row), figure)
-            best[case_of(figure.row)] = max(before, figure, key=lambda each: each.median)
-    rows = {figure.row for figure in best.values()}
-    for goal in goals:
-        figures = [goal.on(figure) if figure.row in rows else figure for figure in figures]
-    return list(figures)
 
 
 def measure_within(
@@ -120,33 +73,6 @@ def _is_usable(context: Context, name: str, way: str, run: Way) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class MachineLimits:
-    """Bytes and operations per second, and seconds, of the device."""
-
-    copy_bytes_per_s: float  # read and written bytes of a copy on the device
-    flops_per_s: dict[str, float]  # of a matrix product, by precision
-    launch_s: float  # of an operator that does next to nothing, one after the other
-
-
-@cache
-def machine_limits(device: str, *, is_tiny: bool) -> MachineLimits:
-    """The limits of the device, through PyTorch; takes a second or two on a GPU."""
-    copy_bytes, size = (
-        (TINY_COPY_BYTES, TINY_PRODUCT_SIZE) if is_tiny else (COPY_BYTES, PRODUCT_SIZE)
-    )
-    if device == "cuda":
-        copy_bytes = min(copy_bytes, torch.cuda.mem_get_info()[0] // 16 * 4)
-    source = torch.ones(copy_bytes // 4, dtype=torch.float32, device=device)
-    target, one = torch.empty_like(source), torch.zeros(1, device=device)
-    precisions = ("fp32", "bf16") if device == "cpu" else ("fp16", "bf16")
-    return MachineLimits(
-        2 * copy_bytes / _seconds_of(device, lambda: target.copy_(source)),
-        {name: _product_rate(device, size, DTYPES[name]) for name in precisions},
-        _seconds_of(device, lambda: [one.add_(1.0) for _ in range(100)]) / 100,
-    )
-
-
 def show_limits(context: Context) -> None:
     """The table of the machine's limits."""
     limits, what = machine_limits(context.device, is_tiny=context.is_tiny), "The machine's limits"
@@ -154,35 +80,3 @@ def show_limits(context: Context) -> None:
     for name, rate in limits.flops_per_s.items():
         context.row(what, limit=f"product, {name}", measured=f"{rate / 1e12:,.3g} TFLOP/s")
     context.row(what, limit="launch by PyTorch", measured=f"{limits.launch_s * 1e6:.2f} us")
-
-
-def free_memory(device: str) -> None:
-    """Give back what PyTorch holds of networks that are gone, compiled ones included."""
-    torch.compiler.reset()
-    gc.collect()
-    if device == "cuda":
-        torch.cuda.empty_cache()
-
-
-def _seconds_of(device: str, work: Callable[[], object]) -> float:
-    """The time of work on the device, from its beginning to its end, after some warm-up."""
-    wait: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else tuple
-    taken_s: list[float] = []
-    ends_s = time.perf_counter() + (WAKING_S if device == "cuda" else 0.0)
-    while time.perf_counter() < ends_s or len(taken_s) < LIMIT_ROUNDS:
-        wait()
-        started_s = time.perf_counter()
-        work()
-        wait()
-        taken_s.append(time.perf_counter() - started_s)
-    return statistics.median(taken_s[-LIMIT_ROUNDS:])
-
-
-def _product_rate(device: str, size: int, dtype: torch.dtype) -> float:
-    """Of random numbers: zeros are multiplied faster, since fewer bits change."""
-    generator = torch.Generator(device).manual_seed(1)
-    one, other = (
-        torch.randn(size, size, generator=generator, device=device).to(dtype) for _ in range(2)
-    )
-    result = torch.empty_like(one)
-    return 2 * size**3 / _seconds_of(device, lambda: torch.mm(one, other, out=result))

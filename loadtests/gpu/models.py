@@ -20,29 +20,18 @@ import torch
 from export.errors import ExportError
 from export.exporter import export_any
 from export.settings import ExportSettings
+from loadtests.compare.devices.shapes import Graph, build, graphs_of
 from loadtests.gpu.context import Context, Run, write_json
 from loadtests.gpu.kinds import KINDS, MOST_USED, SERVED
-from loadtests.gpu.shapes import build
 from loadtests.gpu.sources import EXPORTING, digest_of
 from models.errors import SettingError
-from service.contract.manifest import Manifest, Precision
 from service.contract.precision import HALF
 from service.runtime.cpus import available_cpus
 
 Wide = Literal["fp32", "fp16", "bf16", ""]
 Wanted: TypeAlias = tuple[str, Wide]
 POLL_S, MAX_REASON = 0.1, 500
-FUSED = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PagedAttention", "LSTM")
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """A graph of a model."""
-
-    precision: Precision
-    layout: str
-    path: Path
-    num_fused: int  # attentions and LSTMs, as the manifest says
+PRIORITY = (2, 3, 9, 6, 7, 8, 5, 4, 10)  # sections by when their models are exported
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +66,7 @@ class Model:
 
     def graphs(self) -> list[Graph]:
         """Its graphs in its precision, of each layout."""
-        text = (self.folder / "manifest.json").read_text(encoding="utf-8")
-        return [
-            Graph(
-                *(each.precision, each.layout, self.folder / name),
-                num_fused=sum(each.fused.get(operator, 0) for operator in FUSED),
-            )
-            for name, each in Manifest.from_json(text).graphs.items()
-            if self.precision in ("", each.precision)
-        ]
+        return [each for each in graphs_of(self.folder) if self.precision in ("", each.precision)]
 
 
 def models_of(run: Run, *wanted: Wanted) -> list[Model]:
@@ -116,6 +97,19 @@ def as_they_come(context: Context, models: Sequence[Model]) -> Iterator[Model]:
                 time.sleep(POLL_S)
 
 
+def graphs_as_they_come(
+    context: Context, models: Sequence[Model]
+) -> Iterator[tuple[Model, Graph, str]]:
+    """The graphs of models with their names; those for which no time is left are left out."""
+    for model in as_they_come(context, models):
+        for graph in model.graphs():
+            name = ", ".join(filter(None, (model.name, graph.layout)))
+            if context.is_over:
+                context.leave_out(f"{name}: no time was left")
+            else:
+                yield model, graph, name
+
+
 def prepare(run: Run, numbers: Sequence[int]) -> None:
     """Export all that sections need, side by side, the most valuable first."""
     left = [each for each in needed(run, numbers) if not each.is_over]
@@ -137,41 +131,45 @@ def prepare(run: Run, numbers: Sequence[int]) -> None:
 
 def needed(run: Run, numbers: Sequence[int]) -> list[Model]:
     """The models of these sections."""
-    kinds: list[Wanted] = []
-    if set(numbers) & {2, 3, 5, 9}:
-        kinds += [(kind, run.precision) for kind in (MOST_USED if 2 in numbers else SERVED)]
-    if set(numbers) & {6, 7, 8}:
-        kinds += [(shape, "") for shape in run.shapes]
-    if 5 in numbers and run.device == "cuda":
-        kinds += [(kind, "bf16") for kind in SERVED]
-    for number, wanted in ((4, other_kinds(run)), (10, rest_kinds(run))):
-        kinds += wanted if number in numbers else []
-    return models_of(run, *dict.fromkeys(kinds))
+    models = [model for number in PRIORITY if number in numbers for model in wanted(run, number)]
+    return list(dict.fromkeys(models))
 
 
-def other_kinds(run: Run) -> list[Wanted]:
-    """What section 4 compares: the kinds behind the most used ones, then all in bf16."""
-    behind = [kind for kind in KINDS if kind not in MOST_USED]
+def wanted(run: Run, number: int) -> list[Model]:
+    """The models of a section, whether or not they are there.
+
+    Section 4 compares the kinds behind the most used ones, then all in bf16. What is left for
+    section 10 is float32 on a GPU, and half precision on a CPU, as far as it is there.
+    """
+    served: list[Wanted] = [(kind, run.precision) for kind in SERVED]
+    shapes: list[Wanted] = [(shape, "") for shape in run.shapes]
     halves: list[Wanted] = [] if run.device == "cpu" else [(kind, "bf16") for kind in KINDS]
-    return [*((kind, run.precision) for kind in behind), *halves]
-
-
-def rest_kinds(run: Run) -> list[Wanted]:
-    """What section 10 compares: float32 on a GPU, and on a CPU what half precision is there."""
-    if run.device == "cpu":
-        return [("classification", "fp16"), ("decoder", "fp16")]
-    return [(kind, "fp32") for kind, each in KINDS.items() if not each.obstacle("cuda", "fp32")]
+    rest: list[Wanted] = [("classification", "fp16"), ("decoder", "fp16")]
+    if run.device == "cuda":
+        rest = [(name, "fp32") for name, each in KINDS.items() if not each.obstacle("cuda", "fp32")]
+    by_section: dict[int, list[Wanted]] = {
+        2: [(kind, run.precision) for kind in MOST_USED],
+        4: [*((kind, run.precision) for kind in KINDS if kind not in MOST_USED), *halves],
+        5: [*served, *(each for each in halves if each[0] in SERVED)],
+        **dict.fromkeys((3, 9), served),
+        **dict.fromkeys((6, 7, 8), shapes),
+        10: rest,
+    }
+    return models_of(run, *by_section.get(number, []))
 
 
 def export(model: Model, run: Run) -> None:
     """Export one, and note how that ended."""
     torch.set_num_threads(1)  # there are others beside this one
     started_s, problem, refusal = time.monotonic(), "", ""
+    name, repository, precision = model.name, model.repository, model.precision
     try:
-        if model.precision:
-            _export_kind(model, run)
+        if precision:
+            kind, target = KINDS[model.kind], "cuda" if precision in HALF else "cpu"
+            settings = ExportSettings(name, repository, precision=precision, target=target)  # type: ignore[arg-type]
+            export_any(kind.checkpoint(is_tiny=run.is_tiny), settings, task=kind.task)
         else:
-            build(model.repository, model.kind, run.device)
+            build(repository, name, run.device)
     except (ExportError, SettingError) as error:
         refusal = str(error)
     except Exception as error:
@@ -182,13 +180,3 @@ def export(model: Model, run: Run) -> None:
 def _note(model: Model, problem: str, seconds: float, refusal: str = "") -> None:
     said = {"problem": problem, "refusal": refusal, "seconds": round(seconds, 1)}
     write_json(model.note, said)
-
-
-def _export_kind(model: Model, run: Run) -> None:
-    assert model.precision, "a kind has one"
-    kind = KINDS[model.kind]
-    target: Any = "cuda" if model.precision in HALF else "cpu"
-    settings = ExportSettings(
-        model.name, model.repository, precision=model.precision, target=target
-    )
-    export_any(kind.checkpoint(is_tiny=run.is_tiny), settings, task=kind.task)

@@ -17,35 +17,24 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 
+from loadtests.compare.devices.machine import DTYPES
+from loadtests.compare.devices.shapes import FUSED, Graph
 from loadtests.gpu.context import Context
-from loadtests.gpu.figures import Figures, Outputs, compare, described, percent, worst
-from loadtests.gpu.kinds import KINDS, MOST_USED
-from loadtests.gpu.models import (
-    FUSED,
-    Graph,
-    Model,
-    as_they_come,
-    models_of,
-    other_kinds,
-    rest_kinds,
-)
+from loadtests.gpu.figures import LIMITS, Figures, Limits, largest, percent, same_best
+from loadtests.gpu.kinds import KINDS
+from loadtests.gpu.models import Model, graphs_as_they_come, wanted
 from loadtests.gpu.references import Compared, Opening
 from service.errors import LoadError, ModelFailed
 from service.runtime.assignment import CPU_PROVIDER, SHAPE_OPERATORS, AssignedNode
 from service.runtime.cpus import available_cpus
 from service.runtime.session import CUDA_PROVIDER, SessionOptions, choose_device
 
-DTYPES = {
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-}
 PROVIDERS = {"cpu": CPU_PROVIDER, "cuda": CUDA_PROVIDER}
 # Makes CUDA's attention print the kernel that it runs; read when a session is made.
 ANNOUNCED = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"
@@ -56,23 +45,11 @@ TABLE = "Differences from PyTorch in float32, on the same inputs"
 PLACES = "Nodes after optimization, as ONNX Runtime assigned them"
 
 
-def most_used(context: Context) -> None:
-    """The most used kinds in the precision that is served first."""
-    compare_all(
-        context, models_of(context.run, *[(kind, context.run.precision) for kind in MOST_USED])
-    )
-
-
-def others(context: Context) -> None:
-    """The other kinds, then all of them in bf16."""
-    compare_all(context, models_of(context.run, *other_kinds(context.run)))
-    if context.device == "cpu":
+def run(context: Context) -> None:
+    """The section's models; of a CPU, why bf16 is not among them."""
+    compare_all(context, wanted(context.run, context.number))
+    if (context.device, context.number) == ("cpu", 4):
         context.leave_out(f"all kinds in bf16: {KINDS['decoder'].obstacle('cpu', 'bf16')}")
-
-
-def rest(context: Context) -> None:
-    """What is left: float32 on a GPU, as it is and as it is served; half precision on a CPU."""
-    compare_all(context, models_of(context.run, *rest_kinds(context.run)))
 
 
 def compare_all(context: Context, models: Sequence[Model]) -> None:
@@ -82,35 +59,28 @@ def compare_all(context: Context, models: Sequence[Model]) -> None:
         "Differences are relative to the outputs' size, their root mean square; two best values "
         "closer to each other than the precision rounds count as the same."
     )
-    for model in as_they_come(context, models):
-        for graph in model.graphs():
-            for arithmetic in arithmetics(graph, context.device):
-                name = f"{model.kind} in {arithmetic}{f', {graph.layout}' if graph.layout else ''}"
-                if (context.device, graph.layout) == ("cpu", "paged"):
-                    context.leave_out(f"{name}: the CPU provider has no PagedAttention")
-                elif context.is_over:
-                    context.leave_out(f"{name}: no time was left")
-                else:
-                    check(context, name, model, graph, arithmetic)
+    for model, graph, name in graphs_as_they_come(context, models):
+        if (context.device, graph.layout) == ("cpu", "paged"):
+            context.leave_out(f"{name}: the CPU provider has no PagedAttention")
+            continue
+        # CUDA's sessions have float32 as tf32.
+        is_both = graph.precision == "fp32" and context.device == "cuda"
+        for arithmetic in (graph.precision, "tf32") if is_both else (graph.precision,):
+            check(context, model, graph, arithmetic)
 
 
-def arithmetics(graph: Graph, device: str) -> tuple[str, ...]:
-    """The ways in which a device computes a graph; tf32 is float32 as CUDA's sessions have it."""
-    is_both = graph.precision == "fp32" and device == "cuda"
-    return (graph.precision, "tf32") if is_both else (graph.precision,)
-
-
-def check(context: Context, name: str, model: Model, graph: Graph, arithmetic: str) -> None:
+def check(context: Context, model: Model, graph: Graph, arithmetic: str) -> None:
     """Compare a graph with its network, and look where its nodes are."""
+    name = f"{model.kind} in {arithmetic}{f', {graph.layout}' if graph.layout else ''}"
     kind = KINDS[model.kind]
     options = session_options(context.device, is_exact=arithmetic == "fp32")
     # Nodes on the CPU are named below.
     opening = Opening(
         kind.checkpoint(is_tiny=context.is_tiny),
-        graph.path,
+        graph,
         replace(options, allows_cpu_nodes=True),
     )
-    limits, parts, printed = kind.limits(arithmetic), opening.parts, list[str]()
+    limits, parts, printed = LIMITS[arithmetic], opening.parts, list[str]()
     parts.add("export", model.noted("seconds"))
     network = opening.checkpoint.model.to(torch_device(context.device))
     try:
@@ -119,8 +89,8 @@ def check(context: Context, name: str, model: Model, graph: Graph, arithmetic: s
         parts.add("run", -parts.seconds["open"])
         with parts.timed("reference"):
             expected = compared.by_network(network)
-            figures = _figures(compared, expected, limits.tie)
-            theirs = _theirs(compared, expected, network, arithmetic, limits.tie)
+            figures = _figures(compared, expected, limits)
+            theirs = _theirs(compared, expected, network, arithmetic, limits)
     except (LoadError, ModelFailed) as error:
         if context.device == "cuda":
             context.check(f"{name} is as PyTorch", False, str(error))
@@ -129,54 +99,48 @@ def check(context: Context, name: str, model: Model, graph: Graph, arithmetic: s
         return
     finally:
         network.to("cpu")
-    found = f"{figures}; {theirs}"
-    context.check(f"{name} is as PyTorch", figures.is_within(limits), found, described(limits))
+    holds, found, expected_figures = figures.against(limits)
+    context.check(f"{name} is as PyTorch", holds, f"{found}; {theirs}", expected_figures)
     context.row(
         TABLE,
-        model=name,
-        **_cells(figures),
-        **{"limit": percent(limits.relative), "PyTorch itself": theirs},
-        **parts.cells(),
+        **{"model": name, "rows": figures.num_rows, "largest difference": figures.max_abs},
+        **{"of the size": percent(figures.relative), "mean cosine": f"{figures.mean_cosine:.6f}"},
+        **{"same best": same_best(figures), "limit": percent(limits.relative)},
+        **{"PyTorch itself": theirs, **parts.cells()},
     )
-    nodes = tuple(node for session in opening.sessions for node in session.nodes)
-    place(context, Placed(name, nodes, graph.num_fused, kernels_of("".join(printed))))
+    nodes = [node for session in opening.sessions for node in session.nodes]
+    place(context, name, nodes, graph.num_fused, kernels_of("".join(printed)))
     for part in ("open", "run", "reference"):
         context.parts.add(part, parts.seconds[part])
-    context.say(f"{name}: {found}")
+    context.say(f"{name}: {found}; {theirs}")
 
 
-def _figures(compared: Compared, expected: Sequence[object], tie: float) -> Figures:
+def _figures(compared: Compared, expected: Sequence[np.ndarray], limits: Limits) -> Figures:
     pairs = zip(compared.by_graph, expected, strict=True)
-    return worst([compare(Outputs(*pair, compared.is_choice), tie) for pair in pairs])  # type: ignore[arg-type]
+    return largest(pairs, limits, is_choice=compared.is_choice)
 
 
 def _theirs(
-    compared: Compared, expected: Sequence[object], network: nn.Module, arithmetic: str, tie: float
+    compared: Compared,
+    expected: Sequence[np.ndarray],
+    network: nn.Module,
+    arithmetic: str,
+    limits: Limits,
 ) -> str:
     """What PyTorch differs by from itself when it computes the same in the precision."""
     if arithmetic == "fp32":
         return "it is the same"
     torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
     try:
-        half = copy.deepcopy(network).to(DTYPES[arithmetic])
+        half = copy.deepcopy(network).to(DTYPES[arithmetic.replace("tf32", "fp32")])
         own = replace(compared, by_graph=compared.by_network(half))
-        figures = _figures(own, expected, tie)
+        figures = _figures(own, expected, limits)
     except (RuntimeError, NotImplementedError, TypeError) as error:  # no such kernel in PyTorch
         return f"not computed: {str(error).splitlines()[0][:100]}"
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
-    same = "" if figures.agreement is None else f", same best {percent(figures.agreement)}"
-    return f"PyTorch in {arithmetic} {percent(figures.relative)}, {figures.mean_cosine:.6f}{same}"
-
-
-def _cells(figures: Figures) -> dict[str, object]:
-    return {
-        "rows": figures.num_rows,
-        "largest difference": figures.max_abs,
-        "of the size": percent(figures.relative),
-        "mean cosine": f"{figures.mean_cosine:.6f}",
-        "same best": "" if figures.agreement is None else percent(figures.agreement),
-    }
+    best = f", same best {same}" if (same := same_best(figures)) else ""
+    return f"PyTorch in {arithmetic} {percent(figures.relative)}, {figures.mean_cosine:.6f}{best}"
 
 
 def session_options(device: str, *, is_exact: bool = False) -> SessionOptions:
@@ -198,43 +162,41 @@ def torch_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A graph with its nodes by provider, and the kernels of attention that ran."""
+def place(
+    context: Context,
+    name: str,
+    nodes: Sequence[AssignedNode],
+    num_fused: int,
+    kernels: Counter[str],
+) -> None:
+    """Claims that no node is elsewhere, that all fused ones are there, and fused kernels ran.
 
-    name: str
-    nodes: tuple[AssignedNode, ...]
-    num_fused: int  # as its manifest says
-    kernels: Counter[str]
-
-
-def place(context: Context, placed: Placed) -> None:
-    """Claims that no node is elsewhere, that all fused ones are there, and fused kernels ran."""
-    name, provider = placed.name, PROVIDERS[context.device]
-    others = [node for node in placed.nodes if node.provider != provider]
+    There are `num_fused` by the manifest of the graph; kernels of attention are those that ran.
+    """
+    provider = PROVIDERS[context.device]
+    others = [node for node in nodes if node.provider != provider]
     elsewhere = [node for node in others if node.operator not in SHAPE_OPERATORS]
     named = ", ".join(f"{node} by {node.provider}" for node in elsewhere[:MAX_NAMED])
-    found = f"{len(elsewhere)} of {len(placed.nodes)} nodes" + (f": {named}" if named else "")
+    found = f"{len(elsewhere)} of {len(nodes)} nodes" + (f": {named}" if named else "")
     context.check(f"{name} computes no node elsewhere", not elsewhere, found, "0 nodes")
-    operators = (n.operator.rpartition(".")[2] for n in placed.nodes if n.provider == provider)
+    operators = (n.operator.rpartition(".")[2] for n in nodes if n.provider == provider)
     fused = Counter(operator for operator in operators if operator in FUSED)
     context.check(
         f"{name} has its fused nodes on the device",
-        fused.total() == placed.num_fused,
+        fused.total() == num_fused,
         counted(fused),
-        f"{placed.num_fused} nodes",
+        f"{num_fused} nodes",
     )
-    if placed.kernels:
-        is_fused = UNFUSED not in placed.kernels
+    if kernels:
+        is_fused = UNFUSED not in kernels
         what = f"{name} runs a fused kernel of attention"
-        context.check(what, is_fused, counted(placed.kernels), f"not {UNFUSED}")
-        context.findings["claims"][-1]["kind"] = "goal"
+        context.check(what, is_fused, counted(kernels), f"not {UNFUSED}", "goal")
     context.row(
         PLACES,
         graph=name,
-        **{"nodes there": len(placed.nodes) - len(others)},
+        **{"nodes there": len(nodes) - len(others)},
         **{"nodes elsewhere": counted(Counter(node.operator for node in others))},
-        **{"fused": counted(fused), "kernels of attention": counted(placed.kernels)},
+        **{"fused": counted(fused), "kernels of attention": counted(kernels)},
     )
 
 
@@ -245,7 +207,6 @@ def counted(counts: Counter[str]) -> str:
 @contextmanager
 def announced(printed: list[str]) -> Iterator[None]:
     """Add what native code prints in the block; sessions that it opens name their kernels."""
-    before = os.environ.get(ANNOUNCED)
     os.environ[ANNOUNCED] = "1"
     sys.stdout.flush()
     kept = os.dup(1)
@@ -257,8 +218,6 @@ def announced(printed: list[str]) -> Iterator[None]:
             os.dup2(kept, 1)
             os.close(kept)
             del os.environ[ANNOUNCED]
-            if before is not None:
-                os.environ[ANNOUNCED] = before
             file.seek(0)
             printed.append(file.read().decode(errors="replace"))
 

@@ -4,27 +4,22 @@ One function for each form of model. Graphs run in the server's own sessions and
 opened once: what was opened also says where its nodes are. The same inputs then go through the
 network in float32, and in the precision of the graph.
 """
-# ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, V vocabulary
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from export.checks.decoding import random_rows
-from export.checks.parity import pad
+from export.checks.decoding import Greedy, Rows, random_rows
+from export.checks.parity import NUM_ROWS, pad, ragged_batch
 from export.graphs.attention import longest_text
+from loadtests.compare.devices.shapes import Graph
 from loadtests.gpu.context import Parts
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.attending import attending
-from models.networks.heads import TextNetwork
-from models.networks.recurrent import RecurrentSeq2Seq
-from service.contract.manifest import Manifest
-from service.contract.tensors import Arrays
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.decoders.decoder_interface import PagedDecoder
@@ -34,22 +29,10 @@ from service.generation.decoders.paged_decoder import open_paged_decoder
 from service.generation.steps.packed_scheduler import PackedInputs
 from service.runtime.session import OnnxSession, SessionOptions
 
-NUM_ROWS = 8
 NUM_STEPS = 24  # tokens that a decoder continues its prompts by
 PROMPT_TOKENS = (1, 7, 40, 150)  # fewer where the model takes fewer
+ATTENDED_TOKENS = 128  # of a text whose attention is compared
 CACHE_BYTES = 2**30
-ByNetwork = Callable[[nn.Module], list[np.ndarray]]
-
-
-class Rows(Protocol):
-    """Sequences of a decoder, whatever keeps them."""
-
-    @property
-    def num_slots(self) -> int: ...
-
-    def run(
-        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
-    ) -> np.ndarray | StepLogits: ...
 
 
 @dataclass(slots=True)
@@ -57,38 +40,30 @@ class Opening:
     """A graph that is opened, the sessions that this took, and the time that it took."""
 
     checkpoint: Checkpoint
-    graph: Path
+    graph: Graph
     options: SessionOptions
     parts: Parts = field(default_factory=Parts)
     sessions: list[OnnxSession] = field(default_factory=list)
 
     def session(self) -> OnnxSession:
         with self.parts.timed("open"):
-            session = OnnxSession(self.graph, self.options)
+            session = OnnxSession(self.graph.path, self.options)
         self.sessions.append(session)
         return session
 
     def rows(self, max_tokens: int, num_rows: int, sources: SourceLimits | None = None) -> Rows:
         """A decoder over slots or, by the graph's layout, over blocks, with room for some rows."""
-        path, options = self.graph, self.options
-        limits = CacheLimits(max_tokens, num_rows, CACHE_BYTES)
+        where = self.graph.path, self.options, CacheLimits(max_tokens, num_rows, CACHE_BYTES)
         with self.parts.timed("open"):
-            if self.manifest.graphs[path.name].layout == "paged":
-                paged = open_paged_decoder(path, options, limits)
+            if self.graph.layout == "paged":
+                paged = open_paged_decoder(*where)
                 self._note(paged)
                 return PagedRows(paged, max_tokens)
             decoder: Rows = (
-                open_decoder(path, options, limits)
-                if sources is None
-                else open_encoder_decoder(path, options, limits, sources)
+                open_encoder_decoder(*where, sources) if sources else open_decoder(*where)
             )
         self._note(decoder)
         return decoder
-
-    @property
-    def manifest(self) -> Manifest:
-        text = self.graph.with_name("manifest.json").read_text(encoding="utf-8")
-        return Manifest.from_json(text)
 
     def _note(self, decoder: object) -> None:
         """Keep the sessions that a decoder has opened, or one within it."""
@@ -103,6 +78,7 @@ class PagedRows:
     """Sequences of a paged decoder, each with blocks of its own for `max_tokens`, in order."""
 
     def __init__(self, decoder: PagedDecoder, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
         self._decoder = decoder
         self._blocks_per_row = -(-max_tokens // decoder.block_size)
 
@@ -118,12 +94,12 @@ class PagedRows:
         slots = np.arange(first_slot, first_slot + len(rows), dtype=np.int32)
         blocks = np.arange(self._blocks_per_row, dtype=np.int32)
         ends = np.cumsum([len(row) for row in rows], dtype=np.int32)
-        positions = [
+        places = [
             np.arange(past, past + len(row)) for row, past in zip(rows, num_past, strict=True)
         ]
         inputs = PackedInputs(
             input_ids=np.concatenate(rows).astype(np.int64),
-            position_ids=np.concatenate(positions).astype(np.int64),
+            position_ids=np.concatenate(places).astype(np.int64),
             cumulative_sequence_length=np.concatenate([np.zeros(1, np.int32), ends]),
             past_seqlens=np.array(num_past, np.int32),
             block_table=slots[:, None] * self._blocks_per_row + blocks,
@@ -137,7 +113,7 @@ class Compared:
     """Outputs of a graph, [rows, values] each, and the same by a network."""
 
     by_graph: list[np.ndarray]
-    by_network: ByNetwork  # the same outputs, by a network in any precision
+    by_network: Callable[[Any], list[np.ndarray]]  # by a network in any precision
     is_choice: bool  # whether the best value is the answer
 
 
@@ -156,25 +132,12 @@ def computed(network: nn.Module, inputs: Sequence[np.ndarray]) -> np.ndarray:
     return output
 
 
-def ragged_rows(network: TextNetwork, max_tokens: int, seed: int = 0) -> Arrays:
-    """Rows of random tokens, the longest as long as the model takes, the shortest of two."""
-    generator = np.random.default_rng(seed)
-    lengths = np.linspace(max_tokens, min(2, max_tokens), NUM_ROWS).astype(int)
-    rows = [
-        network.as_sample(generator.integers(network.vocab_size, size=length).tolist())
-        for length in lengths
-    ]
-    halves = [[0] * (len(row) - len(row) // 2) + [1] * (len(row) // 2) for row in rows]
-    return pad(rows, network.pad_token_id, halves if network.has_token_types else ())
-
-
 def texts(opening: Opening) -> Compared:
-    network = opening.checkpoint.model
-    assert isinstance(network, TextNetwork), "a network that takes texts"
+    """The first output of rows of all lengths."""
+    network: Any = opening.checkpoint.model
     session, name = opening.session(), network.output_name
-    batch = ragged_rows(network, opening.checkpoint.max_tokens)
-    names = [spec.name for spec in session.signature.inputs]
-    (by_graph,) = session.run({each: batch[each] for each in names}, [name])
+    batch = ragged_batch(network, opening.checkpoint.max_tokens)
+    (by_graph,) = session.run({s.name: batch[s.name] for s in session.signature.inputs}, [name])
     inputs = [batch[each] for each in network.input_names]
     is_choice = name == "logits" and by_graph.shape[-1] > 1
     return Compared([by_graph], lambda each: [computed(each, inputs)], is_choice)
@@ -183,27 +146,26 @@ def texts(opening: Opening) -> Compared:
 def attention(opening: Opening) -> Compared:
     """Weights of single texts: of attention there are no batches. A query's weights are a row."""
     checkpoint, session = opening.checkpoint, opening.session()
-    config, shown = checkpoint.config, attending(checkpoint.model)
-    longest = min(checkpoint.max_tokens, longest_text(config.num_layers, config.num_heads), 128)
-    generator = np.random.default_rng(0)
-    texts, outputs = [], []
+    config, names = checkpoint.config, attending(checkpoint.model).inputs
+    longest = min(longest_text(config.num_layers, config.num_heads), ATTENDED_TOKENS)
+    longest = min(longest, checkpoint.max_tokens)
+    generator, texts = np.random.default_rng(0), []
     for length in (longest, max(1, longest // 3)):
-        ids = generator.integers(config.vocab_size, size=(1, length))
-        batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        batch["token_type_ids"] = np.zeros_like(ids)
-        inputs = {name: batch[name] for name in shown.inputs}
-        texts.append(list(inputs.values()))
-        outputs.append(session.run(inputs, ["attentions"])[0].reshape(-1, length))
+        row = generator.integers(config.vocab_size, size=length).tolist()
+        texts.append({name: values for name, values in pad([row], 0).items() if name in names})
+    outputs = [session.run(each, ["attentions"])[0] for each in texts]
 
     def by_network(network: nn.Module) -> list[np.ndarray]:
         like = next(network.parameters())
         own = attending(network).to(like.device, like.dtype)
-        return [computed(own, each).reshape(-1, each[0].shape[1]) for each in texts]
+        found = [computed(own, [each[name] for name in names]) for each in texts]
+        return [weights.reshape(-1, weights.shape[-1]) for weights in found]
 
-    return Compared(outputs, by_network, False)
+    return Compared([each.reshape(-1, each.shape[-1]) for each in outputs], by_network, False)
 
 
 def vision(opening: Opening) -> Compared:
+    """The logits of random pictures."""
     config = opening.checkpoint.config
     size = (NUM_ROWS, config.channels, config.height, config.width)
     pixels = np.random.default_rng(0).standard_normal(size).astype(np.float32)
@@ -224,64 +186,49 @@ def recurrent(opening: Opening) -> Compared:
     names = [spec.name for spec in session.signature.outputs]
     tokens, weights = session.run({"source": source["input_ids"]}, names)
 
-    def by_network(network: nn.Module) -> list[np.ndarray]:
-        assert isinstance(network, RecurrentSeq2Seq), "a recurrent network"
+    def by_network(network: Any) -> list[np.ndarray]:
         device = next(network.parameters()).device
         inputs = [torch.from_numpy(source[n]).to(device) for n in ("input_ids", "attention_mask")]
         with torch.inference_mode():
-            expected, shown = network.greedy(inputs[0], inputs[1], tokens.shape[1])
-        assert shown is not None, "the network was made with attention"
-        is_same = (tokens == expected.cpu().numpy()).mean(axis=1)
-        same = np.stack([is_same, 1 - is_same], axis=1)  # the share of a row's tokens
-        return [shown[:, 0].float().cpu().numpy(), same]
+            expected, shown = network.greedy(*inputs, tokens.shape[1])
+        is_same = (tokens == expected.cpu().numpy()).mean(axis=1)  # the share of a row's tokens
+        return [shown[:, 0].float().cpu().numpy(), np.stack([is_same, 1 - is_same], axis=1)]
 
     all_same = np.stack([np.ones(len(rows)), np.zeros(len(rows))], axis=1)
     return Compared([weights[:, 0], all_same], by_network, False)
 
 
 def decoder(opening: Opening) -> Compared:
+    """Logits of prompts that are continued from the cache."""
     config = opening.checkpoint.config
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, config.max_positions // 2)
-    rows, logits = continued(opening.rows(config.max_positions, len(prompts)), prompts, NUM_STEPS)
+    opened = opening.rows(config.max_positions, len(prompts))
+    greedy = Greedy(opened, prompts, 0, num_steps=NUM_STEPS)
 
     def by_network(network: nn.Module) -> list[np.ndarray]:
         outputs = [
             computed(network, [np.array([row])])[0][len(prompt) - 1 : len(row) - 1]
-            for prompt, row in zip(prompts, rows, strict=True)
+            for prompt, row in zip(prompts, greedy.rows, strict=True)
         ]
         return [np.concatenate(outputs)]
 
-    return Compared([np.concatenate(logits)], by_network, True)
+    return Compared([np.concatenate(greedy.logits)], by_network, True)
 
 
 def encoder_decoder(opening: Opening) -> Compared:
+    """Logits of what is written from sources."""
     checkpoint, config = opening.checkpoint, opening.checkpoint.config
     prompts = random_rows(config.vocab_size, PROMPT_TOKENS, checkpoint.max_tokens)
     sources = SourceLimits(checkpoint.max_tokens, config.pad_token_id, config.start_token_id)
-    opened = opening.rows(opening.manifest.max_tokens, len(prompts), sources)
-    rows, logits = continued(opened, prompts, min(NUM_STEPS, config.max_positions - 1))
+    most = checkpoint.max_tokens + config.max_positions  # of a source and what it becomes
+    opened = opening.rows(most, len(prompts), sources)
+    greedy = Greedy(opened, prompts, 0, num_steps=min(NUM_STEPS, config.max_positions - 1))
 
     def by_network(network: nn.Module) -> list[np.ndarray]:
         outputs = []
-        for prompt, row in zip(prompts, rows, strict=True):
+        for prompt, row in zip(prompts, greedy.rows, strict=True):
             source, target = np.array([prompt]), [config.start_token_id, *row[len(prompt) : -1]]
             outputs.append(computed(network, [source, np.ones_like(source), np.array([target])])[0])
         return [np.concatenate(outputs)]
 
-    return Compared([np.concatenate(logits)], by_network, True)
-
-
-def continued(
-    decoder: Rows, prompts: Sequence[Sequence[int]], num_steps: int, first_slot: int = 0
-) -> tuple[list[list[int]], list[np.ndarray]]:
-    """Prompts with greedy tokens behind them, and the logits [steps, V] each was chosen by."""
-    rows, steps = [list(prompt) for prompt in prompts], []
-    new, past = rows, [0] * len(rows)
-    for _ in range(num_steps):
-        logits = decoder.run(first_slot, [np.array(ids) for ids in new], past)
-        logits_BV = StepLogits.of(logits).whole().copy()
-        steps.append(logits_BV)
-        past = [len(row) for row in rows]
-        rows = [[*row, int(best)] for row, best in zip(rows, logits_BV.argmax(axis=1), strict=True)]
-        new = [row[-1:] for row in rows]
-    return rows, list(np.stack(steps, axis=1))
+    return Compared([np.concatenate(greedy.logits)], by_network, True)

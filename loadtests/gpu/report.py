@@ -6,12 +6,12 @@ docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor, log10
 from pathlib import Path
 from typing import Any
 
 from loadtests.gpu.context import Claim, Run, write_json
 from loadtests.gpu.sections import Section
+from loadtests.measure.records import rounded, shown
 
 Record = Mapping[str, Any]
 Records = Mapping[int, Record]
@@ -141,25 +141,10 @@ def _cells(run: Run, claim: Claim) -> list[str]:
 
 
 def _text(value: object) -> str:
-    """A cell: numbers in three digits, quartiles behind their median."""
-    if isinstance(value, Mapping):
-        low, high = _text(value["low"]), _text(value["high"])
-        return f"{_text(value['median'])} ({low} to {high})"
-    return (
-        short(value)
-        if isinstance(value, float)
-        else "not a number"
-        if value is None
-        else str(value)
-    )
-
-
-def short(value: float, digits: int = 3) -> str:
-    """A number in significant digits, without an exponent: 1,234, 12.3, 0.0123."""
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - floor(log10(abs(value))))
-    return f"{value:,.{decimals}f}"
+    """A cell: numbers in three digits."""
+    if isinstance(value, float):
+        return shown(rounded(value, ""), "")
+    return "not a number" if value is None else str(value)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

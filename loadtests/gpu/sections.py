@@ -38,15 +38,15 @@ HERE = "loadtests.gpu."
 SECTIONS = (
     # A section that ends early gives its time to those behind it.
     Section(1, "environment", "The machine", f"{HERE}environment:run", 0.04, 4.0, is_gate=True),
-    Section(2, "parity", "The most used kinds", f"{HERE}parity:most_used", 0.14),
+    Section(2, "parity", "The most used kinds", f"{HERE}parity:run", 0.14),
     Section(3, "server", "The server from end to end", f"{HERE}server:run", 0.12),
-    Section(4, "kinds", "Other kinds, then bf16", f"{HERE}parity:others", 0.14),
+    Section(4, "kinds", "Other kinds, then bf16", f"{HERE}parity:run", 0.14),
     Section(5, "sameness", "Equal outputs", f"{HERE}sameness:run", 0.10),
     Section(6, "speed", "Speed", f"{HERE}speed:run", 0.26, 20.0),
     Section(7, "server-cost", "What the server adds", f"{HERE}speed:server_cost", 0.07, 15.0),
     Section(8, "layouts", "Blocks beside slots", f"{HERE}speed:layouts", 0.07, 15.0),
     Section(9, "loading", "Rounds of loading", f"{HERE}server:loading", 0.04),
-    Section(10, "rest", "Other precisions", f"{HERE}parity:rest", 0.02),
+    Section(10, "rest", "Other precisions", f"{HERE}parity:run", 0.02),
 )
 
 

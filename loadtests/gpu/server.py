@@ -5,7 +5,6 @@ docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,16 +15,14 @@ import torch
 
 from loadtests.gpu.client import Streamed, connect, generate, infer_texts, metric, wait_for
 from loadtests.gpu.context import Context
-from loadtests.gpu.figures import Outputs, compare, described
-from loadtests.gpu.kinds import KINDS, SERVED
-from loadtests.gpu.models import Model, as_they_come, models_of
-from loadtests.gpu.networks import FULL, TINY
+from loadtests.gpu.figures import LIMITS, largest
+from loadtests.gpu.kinds import FULL, KINDS, SERVED, TINY
+from loadtests.gpu.models import Model, as_they_come, wanted
 from loadtests.gpu.parity import torch_device
 from loadtests.gpu.references import computed
 from loadtests.load.server import Server, start_server
 from service.runtime.session import choose_device
 
-COMMAND = (sys.executable, "-m", "commands", "serve")  # a checkout has no `attendant`
 TEXTS = (
     *("free prize", "lunch tomorrow?", "WINNER!! claim your free prize now", "a"),
     "call now, we are on: " + "claim your prize " * 4,
@@ -61,15 +58,14 @@ class Served:
 
 def run(context: Context) -> None:
     """Claims about each of what is asked."""
-    serve(context, SERVED, _use)
 
+    def use(served: Served) -> None:
+        _placed(served)
+        _texts(served)
+        _leaving(served, _streams(served))
+        _drain(served)
 
-def _use(served: "Served") -> None:
-    _placed(served)
-    _texts(served)
-    text = _streams(served)
-    _leaving(served, text)
-    _drain(served)
+    serve(context, SERVED, use)
 
 
 def loading(context: Context) -> None:
@@ -102,22 +98,19 @@ def serve(context: Context, kinds: Sequence[str], use: Callable[["Served"], None
     found before it is kept.
     """
     choose_device(context.device)  # raises the reason where the device cannot be used
-    wanted = models_of(context.run, *[(kind, context.run.precision) for kind in kinds])
-    models = {model.kind: model for model in as_they_come(context, wanted)}
-    if missing := [kind for kind in kinds if kind not in models]:
+    models = [each for each in wanted(context.run, 3) if each.kind in kinds]
+    repository, ready = models[0].repository, {e.kind: e for e in as_they_come(context, models)}
+    if missing := [kind for kind in kinds if kind not in ready]:
         context.leave_out(f"the server, for which models are missing: {', '.join(missing)}")
         return
-    models = {kind: models[kind] for kind in kinds}
     log, claim = context.run.out / f"{context.section.split()[-1]}.log", "every call is answered"
     log.unlink(missing_ok=True)
     server = None
     try:
         with context.parts.timed("open"):
-            server = start_server(
-                wanted[0].repository, _flags(context, models), command=COMMAND, log=log
-            )
+            server = start_server(repository, _flags(context, ready), log=log)
         with connect(server.address) as client, context.parts.timed("run"):
-            use(Served(context, server, client, models))
+            use(Served(context, server, client, ready))
     except Exception as error:
         written = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         said = f"{type(error).__name__}: {error}; the server's log ends with:\n{written[-4_000:]}"
@@ -160,10 +153,10 @@ def _texts(served: Served) -> None:
         rows = [np.array([checkpoint.tokenizer.encode(text).ids]) for text in TEXTS]
         expected = np.concatenate([computed(network, [row, np.ones_like(row)]) for row in rows])
         answer = infer_texts(served.client, served.name(kind), TEXTS, output)
-        limits = KINDS[kind].limits(context.run.precision)
-        figures = compare(Outputs(answer, expected, kind == "classification"), limits.tie)
+        limits, is_choice = LIMITS[context.run.precision], kind == "classification"
+        figures = largest([(answer, expected)], limits, is_choice=is_choice)
         claim = f"{served.name(kind)}, served, answers as PyTorch"
-        context.check(claim, figures.is_within(limits), str(figures), described(limits))
+        context.check(claim, *figures.against(limits))
     context.say("texts are answered")
 
 

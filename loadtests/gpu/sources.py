@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HERE = "loadtests/gpu"
-EXPORTING = ("export", "models", "service/contract", f"{HERE}/networks.py", f"{HERE}/shapes.py")
-ALL = ("service", "commands", "export", "models", HERE)
+HERE, SHAPES = "loadtests/gpu", "loadtests/compare/devices/shapes.py"
+EXPORTING = ("export", "models", "service/contract", SHAPES, f"{HERE}/kinds.py")
+ALL = ("service", "commands", "export", "models", "loadtests")
 
 
 @cache

@@ -5,13 +5,15 @@ compiles. Every figure stands beside the machine's own limits. Goals are of our 
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
+from loadtests.compare.devices.decoders import DECODERS
+from loadtests.compare.devices.encoders import ENCODERS
+from loadtests.compare.devices.layouts import LAYOUTS
+from loadtests.compare.devices.machine import free_memory
+from loadtests.compare.devices.options import Peer, ShapeOptions
+from loadtests.compare.devices.shapes import is_encoder
 from loadtests.gpu.context import Context
-from loadtests.gpu.decoders import DECODERS
-from loadtests.gpu.encoders import ENCODERS, Peer, ShapeOptions
-from loadtests.gpu.layouts import LAYOUTS
-from loadtests.gpu.measuring import free_memory, measure_within, show_limits
-from loadtests.gpu.models import Model, as_they_come, models_of
-from loadtests.gpu.shapes import is_encoder
+from loadtests.gpu.measuring import measure_within, show_limits
+from loadtests.gpu.models import Model, as_they_come, wanted
 from loadtests.measure.batching import BATCHING, BatchingOptions
 from loadtests.measure.records import Measure, counted
 from service.runtime.session import choose_device
@@ -32,16 +34,16 @@ def run(context: Context) -> None:
     show_limits(context)
     free_memory(context.device)
     context.summarize("Weights are random. Figures are medians with their range, in turns.")
-    wanted = models_of(context.run, *[(shape, "") for shape in context.run.shapes])
-    has_compiled = context.run.peers == "compiled"
-    share, done = UNCOMPILED_SHARE if has_compiled else 1.0, list[Model]()
-    for model in as_they_come(context, wanted):
-        time_s = context.until(share / (len(wanted) - len(done)))
-        measure(context, model, time_s, "" if context.run.peers == "none" else "eager")
+    peers, shapes, done = context.run.peers, wanted(context.run, 6), list[Model]()
+    has_compiled = peers == "compiled"
+    share = UNCOMPILED_SHARE if has_compiled else 1.0
+    for model in as_they_come(context, shapes):
+        time_s = context.left_s * share / (len(shapes) - len(done))
+        measure(context, model, time_s, "none" if peers == "none" else "eager")
         done.append(model)
     for index, model in enumerate(done if has_compiled else []):
         if context.is_tiny or context.left_s >= LEAST_COMPILE_S:
-            measure(context, model, context.until(1 / (len(done) - index)), "compiled")
+            measure(context, model, context.left_s / (len(done) - index), "compiled")
         else:
             context.leave_out(f"{model.name} beside what PyTorch compiles: no time was left")
 
@@ -53,7 +55,7 @@ def layouts(context: Context) -> None:
         return
     if context.device == "cpu":
         context.leave_out("the paged cache: its operator has no kernel for the CPU")
-    measure(context, model, context.left_s, "", LAYOUTS)
+    measure(context, model, context.left_s, "none", LAYOUTS)
 
 
 def server_cost(context: Context) -> None:
@@ -80,7 +82,7 @@ def server_cost(context: Context) -> None:
             limit=num_texts,
             per_request=per_request,
         )
-        measure_within(context, BATCHING, options, context.until(1 / (len(loads) - index)), name)
+        measure_within(context, BATCHING, options, context.left_s / (len(loads) - index), name)
 
 
 def measure(
@@ -93,10 +95,9 @@ def measure(
         repository=model.repository,
         device=context.device,
         peer=peer,
-        is_tiny=context.is_tiny,
     )
     record = record or (ENCODERS if is_encoder(model.name) else DECODERS)
-    name = " ".join(filter(None, (record.name, model.name, peer)))
+    name = " ".join((record.name, model.name, *([peer] if peer != "none" else [])))
     try:
         measure_within(context, record, options, time_s, name)
     except Exception as error:  # of any library: other shapes are measured all the same
@@ -108,9 +109,8 @@ def measure(
 
 def _first(context: Context, *, is_text: bool) -> Model | None:
     """The first of the run's shapes that continues texts, or does not, once it is there."""
-    names = [name for name in context.run.shapes if is_encoder(name) != is_text]
-    wanted = models_of(context.run, *[(name, "") for name in names[:1]])
-    return next(as_they_come(context, wanted), None)
+    models = [each for each in wanted(context.run, 6) if is_encoder(each.kind) != is_text]
+    return next(as_they_come(context, models[:1]), None)
 
 
 def _rounds(context: Context) -> int:

@@ -83,15 +83,17 @@ def run_all(
     """Run sections until a time, and write the report; 0 where all that was run so far is good."""
     run.work.mkdir(parents=True, exist_ok=True)
     left = [each for each in sections if each.number in numbers]
-    if not is_again:
-        left = [each for each in left if not _is_done(run, each)]
+    for number, before in ({} if is_again else read_records(run, left)).items():
+        if before["state"] == DONE:
+            say(f"section {number}: is done already, see --again")
+            left = [each for each in left if each.number != number]
     for section in left:
         (run.out / section.filename).unlink(missing_ok=True)
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
     gate = ""
     with _stopping(ends_s - REPORT_S) as stop, _preparing(run, left, stop):
-        while left:
-            section, weight = left[0], sum(each.weight for each in left)
+        for index, section in enumerate(left):
+            weight = sum(each.weight for each in left[index:])
             time_s = stop.ends_s - time.monotonic() - ENDING_S
             usual_s = min(time_s, USUAL_S * section.weight)  # first come, first served
             share_s = max(section.least_s, usual_s, time_s * section.weight / weight)
@@ -105,7 +107,6 @@ def run_all(
                 record = _read(run.out / section.filename)
                 if section.is_gate and (not record or not _is_good(record)):
                     gate = f"section {section.number} failed, and the others need what it checks"
-            left = left[1:]
             write_report(run, sections, read_records(run, sections))
     records = read_records(run, sections)
     say(f"the report is in {write_report(run, sections, records)}")
@@ -143,33 +144,17 @@ def _preparing(run: Run, sections: Sequence[Section], stop: Stop) -> Iterator[No
         _kill_group(process)
 
 
-def read_records(run: Run, sections: Sequence[Section]) -> dict[int, Record]:
-    """The records that there are of a run's device and size, by section."""
-    found = _all_records(run, sections)
-    return {number: record for number, record in found.items() if _is_of(run, record)}
-
-
-def records_of_others(run: Run, sections: Sequence[Section]) -> list[int]:
-    """The sections with a record of another device or size than the run's."""
-    found = _all_records(run, sections)
-    return [number for number, record in found.items() if not _is_of(run, record)]
-
-
-def _all_records(run: Run, sections: Sequence[Section]) -> dict[int, Record]:
+def read_records(
+    run: Run, sections: Sequence[Section], *, of_others: bool = False
+) -> dict[int, Record]:
+    """The records of a run's device and size by section, or those of other devices and sizes."""
     found = {section.number: _read(run.out / section.filename) for section in sections}
-    return {number: record for number, record in found.items() if record}
-
-
-def _is_of(run: Run, record: Record) -> bool:
-    return (record["device"], record["is_tiny"]) == (run.device, run.is_tiny)
-
-
-def _is_done(run: Run, section: Section) -> bool:
-    record = read_records(run, [section]).get(section.number)
-    is_done = record is not None and record["state"] == DONE
-    if is_done:
-        say(f"{section.label}: is done already, see --again")
-    return is_done
+    mine = run.device, run.is_tiny
+    return {
+        number: record
+        for number, record in found.items()
+        if record and ((record["device"], record["is_tiny"]) != mine) == of_others
+    }
 
 
 def _is_good(record: Record) -> bool:

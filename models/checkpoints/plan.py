@@ -169,6 +169,15 @@ def recognise(folder: Path) -> Plan:
         return Plan(folder, what="of transformers", refusal=str(error))
 
 
+def check_small_files(folder: Path) -> None:
+    """Raise `CheckpointError` for a network that no import reads, before weights are fetched."""
+    path = _encoder_folder(folder) / file_names.CONFIG_FILE
+    if path.is_file():
+        values = read_object(path)
+        if values.get("format") != OWN_FORMAT:
+            _check_type(values, path)
+
+
 def is_repository(folder: Path) -> bool:
     """Whether the folders in it are models as `attendant export` writes them."""
     return any(

@@ -80,9 +80,14 @@ def read_object(field: str, text: str) -> dict[str, Any]:
         raise InvalidArgument(f"{field} is not JSON: {error}", field) from error
     if not isinstance(value, dict):
         raise InvalidArgument(f"{field} is JSON, but not an object", field)
+    check_depth(field, value)
+    return value
+
+
+def check_depth(field: str, value: object) -> None:
+    """Raise `InvalidArgument` for objects and arrays that are nested too deeply."""
     if _is_deeper(value, MAX_DEPTH):
         raise InvalidArgument(f"{field} is nested more than {MAX_DEPTH} deep", field)
-    return value
 
 
 def _is_deeper(value: object, depth: int) -> bool:

@@ -41,11 +41,18 @@ class ModelSource:
     root: Path  # links may not lead out of it
     config_json: str | None = None  # in place of config.pbtxt
     sent: "tempfile.TemporaryDirectory[str] | None" = None  # the folder, if a client's
+    targets: tuple[Path, ...] = ()  # folders beside `root` that links may lead to
 
     @classmethod
-    def of(cls, repository: Path, name: str, config_json: str | None = None) -> Self:
+    def of(
+        cls,
+        repository: Path,
+        name: str,
+        config_json: str | None = None,
+        targets: tuple[Path, ...] = (),
+    ) -> Self:
         """A folder of the repository."""
-        return cls(name, repository / name, repository, config_json)
+        return cls(name, repository / name, repository, config_json, targets=targets)
 
     @classmethod
     def received(cls, name: str, config_json: str, files: Mapping[str, bytes]) -> Self:
@@ -137,15 +144,16 @@ def find_versions(folder: Path) -> list[int]:
 def take_snapshot(source: ModelSource) -> Snapshot:
     """The stamps of all files, hidden ones left out.
 
-    Raises `LoadError` for a link out of `source.root`, or too many files.
+    Raises `LoadError` for a link out of `source.root` and `source.targets`, or too many files.
     """
-    root = source.root.resolve()
+    roots = [path.resolve() for path in (source.root, *source.targets)]
     snapshot: dict[str, Stamp] = {}
     for num_before, path in enumerate(_walk(source.folder)):
         if num_before == MAX_FILES:
             raise LoadError(f"the model's folder has more than {MAX_FILES} files")
         inner = path.relative_to(source.folder).as_posix()
-        if not Path(os.path.realpath(path)).is_relative_to(root):  # `resolve` raises on loops
+        real = Path(os.path.realpath(path))  # `resolve` raises on loops
+        if not any(real.is_relative_to(root) for root in roots):
             raise LoadError(f"{inner} is a link out of the model repository, which is not followed")
         if path.is_dir():
             continue

@@ -49,7 +49,7 @@ from service.repository.adapters import (
 from service.repository.known_model import IndexRow, KnownModel
 from service.repository.loading import LoadedVersion, Openers, load_model, start_model
 from service.repository.readiness import Readiness
-from service.repository.selection import models_at_start, snapshots
+from service.repository.selection import models_at_start, snapshots, source_in
 from service.repository.version import parse_version
 from service.runtime.background import in_thread, release_memory
 from service.serving.model import Host, ServedModel
@@ -110,7 +110,7 @@ class ModelRepository:
         folder = self._settings.model_repository
         for name in sorted(self._names_at_start, key=lambda name: holds_adapter(folder / name)):
             with suppress(LoadError):
-                await self._load(ModelSource.of(self._settings.model_repository, name))
+                await self._load(source_in(self._settings, name))
         self.readiness.is_loading = False
         if self.readiness.obstacle:
             logger.warning("the server is not ready: %s", self.readiness.obstacle)
@@ -238,7 +238,6 @@ class ModelRepository:
 
         A folder is loaded once two polls see it alike, so that none is read half written.
         """
-        folder = self._settings.model_repository
         wanted = [name for name, model in self._models.items() if model.is_wanted]
         seen = await in_thread(partial(snapshots, self._settings, wanted))
         last_seen, self._last_seen = self._last_seen, seen
@@ -250,7 +249,7 @@ class ModelRepository:
                 model.delay = "" if keeps_still or not is_new else CHANGING
             if is_new and keeps_still:
                 with suppress(LoadError):
-                    await self._load(ModelSource.of(folder, name))
+                    await self._load(source_in(self._settings, name))
         for name in [name for name in self._models if name not in seen]:
             async with self._models[name].turn:
                 self._unload(name, self._models[name])
@@ -303,7 +302,7 @@ class ModelRepository:
         elif is_again and known is not None:
             source = known.source
         else:
-            source = ModelSource.of(self._settings.model_repository, name, config_json)
+            source = source_in(self._settings, name, config_json)
         if not await in_thread(source.folder.is_dir):
             if known is not None and known.is_wanted:
                 known.failure = "its folder is no longer in the repository"
@@ -476,7 +475,7 @@ class ModelRepository:
         model.failure = ""
         model.snapshot = None
         model.source.discard()
-        model.source = ModelSource.of(self._settings.model_repository, name)
+        model.source = source_in(self._settings, name)
         logger.info("unloading '%s'", name)
         self._listener(name, is_serving=False)
         for version in versions.values():

@@ -15,7 +15,7 @@ from service.contract.files import (
     why_no_model,
 )
 from service.errors import LoadError
-from service.settings import Settings
+from service.settings import Settings, link_targets_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,12 @@ def models_at_start(settings: Settings) -> list[str]:
     return names
 
 
+def source_in(settings: Settings, name: str, config_json: str | None = None) -> ModelSource:
+    """A model of the repository, whose links may lead to the folders that a setting names."""
+    targets = link_targets_of(settings)
+    return ModelSource.of(settings.model_repository, name, config_json, targets)
+
+
 def snapshots(settings: Settings, known: Collection[str]) -> dict[str, Snapshot | None]:
     """The selected models by name; None where a folder may not be read.
 
@@ -63,7 +69,7 @@ def snapshots(settings: Settings, known: Collection[str]) -> dict[str, Snapshot 
         if selected and name not in selected:
             continue
         try:
-            by_name[name] = take_snapshot(ModelSource.of(repository, name))
+            by_name[name] = take_snapshot(source_in(settings, name))
         except (LoadError, OSError):
             by_name[name] = None
     return by_name

@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from commands.help_panels import OPTIONS, panel_of
+from commands.help_panels import ARGUMENTS, OPTIONS, panel_of
 from commands.main import COMMANDS, HELP_PANELS, app
 from commands.variables import OLDER
 from deploy.generate import reference
@@ -21,7 +21,7 @@ OWN_PARSER = {"healthcheck"}
 NARROW = {"COLUMNS": "80", "TERM": "dumb"}
 PANELS = {
     *("Models", "Network", "TLS and access", "Computing", "Batching", "Generation", "Limits"),
-    *("Connections", "Logs and traces", "Stopping"),
+    *("Connections", "Logs and traces", "Stopping", "Folders"),
 }
 
 
@@ -127,10 +127,10 @@ def test_the_variable_of_an_only_argument_takes_its_place() -> None:
 def test_every_flag_of_serve_is_in_a_panel() -> None:
     options = ALL["serve"].params
     assert {option.name for option in options} >= {field.name for field in fields(Settings)}
-    assert {panel_of(option) for option in options} == PANELS
+    assert {panel_of(option) for option in options} == {*PANELS, ARGUMENTS}
     assert OPTIONS not in PANELS
     titles = [line for line in shown("serve").splitlines() if line.startswith("╭")]
-    assert len(titles) == len(PANELS) + 1, "the last panel has only --help"
+    assert len(titles) == len(PANELS) + 2, "the last panel has only --help"
 
 
 @pytest.mark.parametrize(

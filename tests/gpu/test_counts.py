@@ -7,8 +7,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from loadtests.gpu.counts import cache_bytes, encoder_flops, matrix_weights, step_bytes
-from loadtests.gpu.shapes import SHAPES, config_of
+from loadtests.compare.devices.counts import cache_bytes, encoder_flops, matrix_weights, step_bytes
+from loadtests.compare.devices.shapes import SHAPES, config_of
 from models.networks.encoder import Encoder, EncoderConfig
 from models.networks.gpt import GPTConfig
 from models.networks.heads import ClassificationHead, SequenceClassifier

@@ -1,15 +1,17 @@
 """Speed, the server's cost and layouts with tiny models on the CPU; none is a benchmark."""
 
 import time
+from pathlib import Path
 
 import pytest
 
+from loadtests.compare.devices import decoders, encoders, layouts
+from loadtests.compare.devices.goals import CHECKED, way_of
+from loadtests.compare.devices.layouts import shared_prompts
 from loadtests.compare.worker import Answer, Work
-from loadtests.gpu import decoders, encoders, layouts, speed
+from loadtests.gpu import speed
 from loadtests.gpu.context import Context, Findings, Run
-from loadtests.gpu.layouts import shared_prompts
-from loadtests.gpu.measuring import CHECKED, way_of
-from loadtests.gpu.models import export, models_of
+from loadtests.gpu.models import Model, export, models_of
 from loadtests.gpu.sections import TINY_SHAPES
 from loadtests.measure.results import read_all
 
@@ -40,11 +42,11 @@ def test_every_case_has_each_way(findings: Findings) -> None:
         ("eager", (encoders.EAGER, decoders.STATIC)),
         ("compiled", (encoders.COMPILED, decoders.COMPILED)),
     ):
-        rows = findings["tables"][f"gpu-encoders tiny-encoder {passed}"]
+        rows = findings["tables"][f"devices-encoders tiny-encoder {passed}"]
         ways = {f"{load}: {way}" for load in encoders.loads(is_tiny=True) for way in OURS}
         ways |= {f"{load}: {peers[0]}" for load in encoders.loads(is_tiny=True)}
         assert {row["way"] for row in rows} == ways
-        rows = findings["tables"][f"gpu-decoders tiny-decoder {passed}"]
+        rows = findings["tables"][f"devices-decoders tiny-decoder {passed}"]
         expected = {"ours, slots", peers[1]}
         assert {row["way"] for row in rows} == {
             f"{case}: {way}" for case in ("1 row", "4 rows") for way in expected
@@ -69,37 +71,36 @@ def test_what_is_timed_gives_the_logits_of_the_network(findings: Findings) -> No
 
 def test_ratios_are_over_the_peer_of_the_same_case(findings: Findings) -> None:
     for passed, peer in (("eager", encoders.EAGER), ("compiled", encoders.COMPILED)):
-        for row in findings["tables"][f"gpu-encoders tiny-encoder {passed}"]:
+        for row in findings["tables"][f"devices-encoders tiny-encoder {passed}"]:
             assert way_of(row["way"]).startswith("ours") == bool(row.get(f"over {peer}"))
 
 
 def test_figures_are_kept_as_those_of_every_measure(context: Context, findings: Findings) -> None:
     """With the turns of every way, and the numbers that they are made of."""
     results = read_all(context.run.out / "results")
-    result = results["gpu-decoders tiny-decoder eager"]
+    result = results["devices-decoders tiny-decoder eager"]
     assert result.page == decoders.DECODERS.page
     turns = result.rounds["4 rows: ours, slots"]
     assert len(turns) == speed.TINY_ROUNDS
     assert {"seconds", "tokens", "rows_a_step"} <= turns[0].keys()
-    assert "gpu-encoders tiny-encoder compiled" in results
+    assert "devices-encoders tiny-encoder compiled" in results
     assert findings["tables"].keys() - {"The machine's limits"} <= results.keys()
 
 
-def test_a_shape_that_fails_is_a_failed_check(context: Context) -> None:
-    (model,) = models_of(context.run, ("tiny-llama", ""))
+def test_a_shape_that_fails_is_a_failed_check(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()  # a repository that cannot be written
+    model = Model("tiny-llama", "", tmp_path / "file")
     other = Context(context.run, "6 speed", time.monotonic() + 60)
-    speed.measure(other, model, 5.0, "")
+    speed.measure(other, model, 5.0, "none")
     claims = other.findings["claims"]
-    assert {claim["claim"] for claim in claims} == {
-        f"gpu-decoders tiny-llama, {case}: ours, slots, is timed" for case in ("1 row", "4 rows")
-    }
+    assert {claim["claim"] for claim in claims} == {"devices-decoders tiny-llama is timed"}
     assert not any(claim["holds"] for claim in claims)
 
 
 def test_a_case_without_time_is_left_out(context: Context) -> None:
     (model,) = models_of(context.run, ("tiny-decoder", ""))
     other = Context(context.run, "6 speed", time.monotonic() + 60)
-    speed.measure(other, model, 0.0, "")
+    speed.measure(other, model, 0.0, "none")
     assert not other.findings["claims"]
     assert [said.partition(": ")[2] for said in other.findings["left_out"]] == [
         "no time was left"
@@ -121,7 +122,7 @@ def test_the_server_stands_beside_its_session(context: Context) -> None:
 def test_slots_are_measured_under_all_loads(context: Context) -> None:
     """Memory for one slot lets one sequence run at a time."""
     speed.layouts(context)
-    rows = context.findings["tables"]["gpu-layouts tiny-decoder"]
+    rows = context.findings["tables"]["devices-layouts tiny-decoder"]
     assert [row["most"].partition(" ")[0] for row in rows] == ["4", "4", "1"]
     assert rows[1]["reused, %"] != "0"
 

@@ -5,11 +5,9 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import pytest
-
+from loadtests.compare.devices.goals import Goal, with_goals
 from loadtests.gpu.context import Context, Run
-from loadtests.gpu.measuring import Goal, measure_within, with_goals
-from loadtests.gpu.report import short
+from loadtests.gpu.measuring import measure_within
 from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns
 
 SPEED = Column("rows/s", "rows/seconds")
@@ -83,11 +81,3 @@ def test_a_measure_closes_what_it_opened(tmp_path: Path) -> None:
     context = Context(Run(tmp_path, "cpu", is_tiny=True), "6 speed", 0.0)
     measure_within(context, measure, Options(), 10.0, "m")
     assert closed == ["engine"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (1234.6, "1,235"), (12.34, "12.3"), (0.01234, "0.0123"), (0.999999, "1.000")],
-)
-def test_numbers_are_shown_in_significant_digits(value: float, text: str) -> None:
-    assert short(value) == text

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from loadtests.gpu.references import PagedRows, continued
+from export.checks.decoding import Greedy
+from loadtests.gpu.references import PagedRows
 from tests.fakes.paged import PagedDecoder
 
 MAX_TOKENS, BLOCK_SIZE = 20, 8
@@ -16,12 +17,12 @@ def test_sequences_over_blocks_give_what_they_give_alone() -> None:
     assert rows.num_slots == 3
     generator = np.random.default_rng(0)
     prompts = [generator.integers(decoder.vocab_size, size=size).tolist() for size in (1, 9, 13)]
-    found, logits = continued(rows, prompts, 6)
-    for prompt, row, steps in zip(prompts, found, logits, strict=True):
+    greedy = Greedy(rows, prompts, 0, num_steps=6)
+    for prompt, row, steps in zip(prompts, greedy.rows, greedy.logits, strict=True):
         alone = decoder.alone(np.array(row[:-1]))[len(prompt) - 1 :]
         np.testing.assert_allclose(steps, alone, atol=1e-5)
-    _, last = continued(rows, prompts[-1:], 6, first_slot=2)
-    np.testing.assert_allclose(last[0], logits[-1], atol=1e-5)
+    last = Greedy(rows, prompts[-1:], 2, num_steps=6).logits
+    np.testing.assert_allclose(last[0], greedy.logits[-1], atol=1e-5)
 
 
 def test_more_sequences_than_blocks_are_refused() -> None:

@@ -97,7 +97,7 @@ async def test_every_field_is_answered_or_refused_by_intent(served: Served) -> N
 async def test_a_long_body_is_read_on_another_thread(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoding, checking and making the message: none on the event loop's thread."""
+    """Decoding, checking and making the call: none on the event loop's thread."""
     threads: dict[str, set[bool]] = {}
     is_loop = threading.get_ident()
 
@@ -110,13 +110,13 @@ async def test_a_long_body_is_read_on_another_thread(
 
     monkeypatch.setattr("service.http.request.decode_json", noting("decode", bodies.decode_json))
     monkeypatch.setattr("service.http.request.check_json", noting("check", bodies.check_json))
-    monkeypatch.setattr(chat, "_message", noting("message", chat._message))
+    monkeypatch.setattr(chat, "_call", noting("call", chat._call))
     message = {"role": "user", "content": "a" * 500}
     long = {"model": "talks", "messages": [message] * 150, "max_tokens": 1}
     assert len(json.dumps(long)) > 2**16
     answer = await ask(served, "POST", "/v1/chat/completions", long)
     assert answer.status == 400  # more characters than the server takes
-    assert threads == {"decode": {False}, "check": {False}, "message": {False}}
+    assert threads == {"decode": {False}, "check": {False}, "call": {False}}
 
 
 async def test_memory_beside_the_bytes_is_admitted_and_given_back() -> None:

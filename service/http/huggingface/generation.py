@@ -3,8 +3,14 @@
 from typing import TypeAlias
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
+from service.calls.generation import (
+    Generate,
+    GenerateChunk,
+    GeneratedText,
+    GenerateResponse,
+    TokenLogprob,
+)
 from service.http.huggingface.fields import Pipeline, Target, Values
 from service.http.huggingface.sampling import GenerationParameters
 from service.http.request import Reply, Request
@@ -67,33 +73,32 @@ def _only(inputs: Inputs) -> str:
     return inputs.texts[0]
 
 
-def _message(
+def _call(
     target: Target, parameters: GenerationParameters, prompt: str, *, has_logprobs: bool
-) -> pb.GenerateRequest:
-    params = parameters.message(has_logprobs=has_logprobs)
-    if not target.manifest.is_recurrent:  # which takes nothing that samples
-        params.fit_max_tokens = True
-    return pb.GenerateRequest(
+) -> Generate:
+    """Raises `HttpError` and `InvalidArgument`."""
+    fits = not target.manifest.is_recurrent  # which takes nothing that samples
+    return Generate(
         model=target.name,
-        text=prompt,
-        sampling_params=params,
+        prompt=prompt,
+        sampling_params=parameters.sampling(has_logprobs=has_logprobs, fit_max_tokens=fits),
         truncate_prompt_tokens=parameters.truncate,  # its end is kept, as there
     )
 
 
 async def _answer(
     request: Request, target: Target, parameters: GenerationParameters, prompt: str
-) -> pb.GenerateResponse:
+) -> GenerateResponse:
     has_logprobs = bool(parameters.details or parameters.best_of)
-    message = _message(target, parameters, prompt, has_logprobs=has_logprobs)
-    answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, message)
+    call = _call(target, parameters, prompt, has_logprobs=has_logprobs)
+    answer: GenerateResponse = await request.ask(GENERATE_UNARY, call)
     return answer
 
 
-def _best(answer: pb.GenerateResponse, parameters: GenerationParameters) -> list[pb.GeneratedText]:
+def _best(answer: GenerateResponse, parameters: GenerationParameters) -> list[GeneratedText]:
     """The likeliest outputs, by the mean of their tokens, where there are more than requested."""
 
-    def mean_logprob(result: pb.GeneratedText) -> float:
+    def mean_logprob(result: GeneratedText) -> float:
         return sum(token.logprob for token in result.logprobs) / max(1, len(result.logprobs))
 
     results = list(answer.results)
@@ -103,7 +108,7 @@ def _best(answer: pb.GenerateResponse, parameters: GenerationParameters) -> list
 
 
 def _output(
-    result: pb.GeneratedText,
+    result: GeneratedText,
     prompt: str,
     names: tuple[str, ...],
     parameters: GenerationParameters,
@@ -125,22 +130,20 @@ def _output(
     return output
 
 
-def reason_of(result: pb.GeneratedText | pb.GenerateChunk) -> str:
-    if result.finish_reason == pb.FINISH_REASON_LENGTH:
+def reason_of(result: GeneratedText) -> str:
+    if result.finish_reason == "length":
         return "length"
     return "stop_sequence" if result.stop_reason else "eos_token"
 
 
-def tokens_of(
-    result: pb.GeneratedText | pb.GenerateChunk, parts: TokenParts[Scored]
-) -> list[Scored]:
+def tokens_of(result: GeneratedText, parts: TokenParts[Scored]) -> list[Scored]:
     """The tokens of an output, or those of a part of it that are certain with it.
 
     Their texts together are its text: a token that is a part of a character has none, nor has what
     ended the output, a special token or one that a stop text cut off.
     """
     is_end = bool(result.finish_reason)
-    ended = result.finish_reason == pb.FINISH_REASON_STOP and not result.stop_reason
+    ended = result.finish_reason == "stop" and not result.stop_reason
     tokens: list[tuple[Scored, bytes]] = []
     for place, token_id in enumerate(result.token_ids):
         special = ended and place == len(result.token_ids) - 1 and bool(result.logprobs)
@@ -153,7 +156,7 @@ def tokens_of(
     return [(part.token[0] | {"text": part.text}, part.token[1]) for part in written]
 
 
-def prefill_of(answer: pb.GenerateResponse) -> list[Values]:
+def prefill_of(answer: GenerateResponse) -> list[Values]:
     """The tokens of the prompt, if they were requested; no token is before the first."""
     return [
         {
@@ -165,7 +168,7 @@ def prefill_of(answer: pb.GenerateResponse) -> list[Values]:
     ]
 
 
-def top_tokens_of(token: pb.TokenLogprob) -> list[Values]:
+def top_tokens_of(token: TokenLogprob) -> list[Values]:
     """The likeliest tokens at the place of a token."""
     return [
         {
@@ -186,17 +189,17 @@ class _Streaming:
     ) -> None:
         self._request, self._parameters = request, parameters
         has_logprobs = not target.manifest.is_recurrent
-        self._message = _message(target, parameters, prompt, has_logprobs=has_logprobs)
+        self._call = _call(target, parameters, prompt, has_logprobs=has_logprobs)
         self._stream = Stream(request, "events")
         self._text = prompt if parameters.return_full_text else ""
         self._parts: TokenParts[Scored] = TokenParts()
         self._num_tokens = 0
 
     async def run(self) -> None:
-        await self._request.ask(GENERATE, self._message, self._write)
+        await self._request.ask(GENERATE, self._call, self._write)
         await self._stream.end()
 
-    async def _write(self, chunk: pb.GenerateChunk) -> None:
+    async def _write(self, chunk: GenerateChunk) -> None:
         self._text += chunk.text
         tokens = tokens_of(chunk, self._parts)
         num_ids = len(tokens)
@@ -212,10 +215,10 @@ class _Streaming:
             event["details"] = self._details(chunk) if is_last else None
             await self._stream.send(msgspec.json.encode(event))
 
-    def _details(self, chunk: pb.GenerateChunk) -> Values:
+    def _details(self, chunk: GenerateChunk) -> Values:
         return {
             "finish_reason": reason_of(chunk),
             "generated_tokens": self._num_tokens,
-            "input_length": chunk.usage.prompt_tokens,
+            "input_length": chunk.usage.prompt_tokens if chunk.usage else 0,
             "seed": self._parameters.told_seed,
         }

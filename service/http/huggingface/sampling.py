@@ -1,4 +1,4 @@
-"""The parameters of text generation as the typed API has them.
+"""The parameters of text generation, for the record of a call.
 
 Names and defaults are those of Hugging Face's text generation server: the likeliest token at each
 step unless `do_sample`, or a parameter of sampling, is set. What would change the answer and is not
@@ -8,13 +8,13 @@ supported is refused by name.
 from typing import Any
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
+from service.calls.record import names_in
+from service.calls.sampling import Sampling
 from service.grammars.form import KINDS, Grammar
-from service.http.numbers import Count, Whole, decode_number
-from service.http.shared.fields import sampling_params_of
+from service.http.numbers import Count, decode_number
 from service.http.shared.inputs import refuse
-from service.http.shared.output_form import message_fields
+from service.http.shared.sampled import named_in, parameters_in
 from service.http.status import invalid
 from service.http.wire.json_faults import of_record
 
@@ -25,35 +25,20 @@ REFUSED = {
     "src_lang": "the model reads one language",
     "tgt_lang": "the model writes one language",
 }
-MAX_TOP_TOKENS = 20  # as OpenAI's of chats; the typed API has 50
 GRAMMARS = {"json": "json_schema", "regex": "regex"}  # those of the text generation server
 _SAMPLING = ("temperature", "top_k", "top_p")
-_ALIKE = (
-    *("top_k", "top_p", "seed", "stop", "repetition_penalty", "frequency_penalty"),
-    *("length_penalty", "no_repeat_ngram_size"),
-)
 
 
-class GenerationParameters(msgspec.Struct, kw_only=True):
+class GenerationParameters(parameters_in("tgi"), kw_only=True):  # type: ignore[misc, call-arg]  # a class that is made
     """The parameters of text generation, and of translation beside them."""
 
     details: bool | None = None
     return_full_text: bool | None = None
     do_sample: bool | None = None
-    max_new_tokens: Whole | None = None
-    temperature: float | None = None
-    top_k: Whole | None = None
-    top_p: float | None = None
-    seed: Whole | None = None
-    stop: list[str] | None = None
-    repetition_penalty: float | None = None
-    frequency_penalty: float | None = None
     best_of: Count | None = None
     top_n_tokens: Count | None = None
     num_beams: Count | None = None
     num_return_sequences: Count | None = None
-    length_penalty: float | None = None
-    no_repeat_ngram_size: Whole | None = None
     adapter_id: str | None = None
     decoder_input_details: bool | None = None
     grammar: dict[str, Any] | None = None
@@ -81,11 +66,6 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
     def check(self, *, is_stream: bool) -> None:
         """Raise `HttpError` for what is not supported."""
         refuse(self, REFUSED, harmless=(1.0,))
-        if (self.top_n_tokens or 0) > MAX_TOP_TOKENS:
-            raise invalid(
-                f"top_n_tokens is {self.top_n_tokens}, expected 1 to {MAX_TOP_TOKENS}",
-                "top_n_tokens",
-            )
         for name in ("best_of", "num_return_sequences"):
             if is_stream and (getattr(self, name) or 1) > 1:
                 raise invalid(f"{name} is more than 1, expected stream to be false", name)
@@ -118,34 +98,29 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
 
     @property
     def field_names(self) -> dict[str, str]:
-        """The names here of fields that the typed API calls otherwise."""
-        num_samples = "num_return_sequences" if self.num_outputs > 1 else "best_of"
+        """The names here of fields that the record calls otherwise."""
         return {
-            "max_tokens": "max_new_tokens",
+            **names_in("tgi", Sampling),
+            **({"n": "num_return_sequences"} if self.num_outputs > 1 else {}),
             "prompt": "inputs",
             "truncate_prompt_tokens": "truncate",
-            "n": num_samples,
-            "beam_width": "num_beams",
-            "logprobs": "top_n_tokens",
             **dict.fromkeys(KINDS, "grammar"),
         }
 
-    def message(self, *, has_logprobs: bool) -> pb.SamplingParams:
-        """The message; what it is out of bounds with is refused by the typed API."""
-        named: dict[str, Any] = {name: getattr(self, name) for name in _ALIKE}
-        named["max_tokens"] = self.max_new_tokens
-        named["prompt_logprobs"] = 0 if self.decoder_input_details else None
+    def sampling(self, *, has_logprobs: bool, **more: bool) -> Sampling:
+        """The record, with `more` parameters. Raises `HttpError` and `InvalidArgument`."""
+        named = named_in(self, "tgi") | more
         named["temperature"] = self._temperature
-        named |= message_fields(self._form)
-        if has_logprobs:
-            named["logprobs"] = self.top_n_tokens or 0
-        num_samples = max(self.num_outputs, self.best_of or 1)
-        if num_samples > 1:
-            named["n"] = num_samples
-        if (self.num_beams or 1) > 1:
-            named |= {"beam_width": self.num_beams, "temperature": 0.0}
-        present = {name: value for name, value in named.items() if value is not None}
-        return sampling_params_of(present)
+        named["n"] = max(self.num_outputs, self.best_of or 1)
+        named["logprobs"] = self.top_n_tokens or 0
+        if self.decoder_input_details:
+            named["prompt_logprobs"] = 0
+        if (form := self._form) is not None:
+            named["grammar"] = form
+        if named.get("beam_width", 1) > 1:
+            named["temperature"] = 0.0
+        sampling = Sampling.of(named)
+        return sampling if has_logprobs else msgspec.structs.replace(sampling, logprobs=None)
 
     @property
     def _form(self) -> Grammar | None:
@@ -161,6 +136,6 @@ class GenerationParameters(msgspec.Struct, kw_only=True):
     @property
     def _temperature(self) -> float:
         if self.temperature is not None:
-            return self.temperature
+            return float(self.temperature)
         samples = self.do_sample or any(getattr(self, name) is not None for name in _SAMPLING)
         return 1.0 if samples else 0.0

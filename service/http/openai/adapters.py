@@ -5,7 +5,6 @@ with their access; `lora_path` can name no other folder. Served only under `lora
 """
 
 import msgspec
-from tritonclient.grpc import service_pb2 as pb
 
 from service.errors import LoadError, NotFound
 from service.http.request import TEXT, Reply, Request
@@ -61,7 +60,7 @@ async def load(request: Request) -> Reply:
         reason = "is served already: set load_inplace" if served.parent else "is no adapter"
         raise invalid(f"lora_name is '{name}', which {reason}", "lora_name")
     try:
-        await request.ask(LOAD, pb.RepositoryModelLoadRequest(model_name=name))
+        await request.ask(LOAD, request.front.operations[LOAD].request(model_name=name))
     except LoadError as error:
         raise invalid(str(error), "lora_name") from error
     return _done(f"Success: LoRA adapter '{name}' added successfully.")
@@ -73,7 +72,7 @@ async def unload(request: Request) -> Reply:
     served = (await newest_models(request)).get(name)
     if served is None or not served.parent:
         raise NotFound(f"Request for unknown adapter: '{name}' is not found")
-    await request.ask(UNLOAD, pb.RepositoryModelUnloadRequest(model_name=name))
+    await request.ask(UNLOAD, request.front.operations[UNLOAD].request(model_name=name))
     return _done(f"Success: LoRA adapter '{name}' removed successfully.")
 
 

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
+from service.calls.generation import (
+    Generate,
+    GenerateChunk,
+    GeneratedText,
+    GenerateResponse,
+    GenerationUsage,
+)
 from service.errors import InvalidArgument
 from service.http.openai.chat_fields import ChatRequest
 from service.http.openai.tool_calls import Call, CallReader, Piece
@@ -37,23 +43,23 @@ def chat_routes() -> tuple[Route, ...]:
 
 async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
-    request.named = Names(await request.work(lambda: asked.field_names))
+    request.named = Names(asked.field_names)
     plan = await _Plan.of(request, asked)
-    request.reply_headers += unenforced(plan.message.sampling_params)
+    grammar = plan.call.sampling_params.grammar
+    request.reply_headers += unenforced(grammar)
     try:
         return await _answer(request, plan)
     except InvalidArgument as error:
-        if asked.form_field:  # the grammar is not one of calls
+        if grammar is None or asked.form_field:  # the grammar is not one of calls
             raise
-        lark = plan.message.sampling_params.lark
-        raise at_function(error, lark, asked.callables) from error
+        raise at_function(error, grammar.text, asked.callables) from error
 
 
 async def _answer(request: Request, plan: "_Plan") -> Reply | None:
     if plan.asked.stream:
         await _Streaming(request, plan).run()
         return None
-    answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, plan.message)
+    answer: GenerateResponse = await request.ask(GENERATE_UNARY, plan.call)
     choices = [_choice(index, each, plan) for index, each in enumerate(answer.results)]
     head = plan.head("chat.completion") | {"model": answer.model}
     if plan.asked.tells_prompt_ids:
@@ -66,7 +72,7 @@ class _Plan:
     """One checked request."""
 
     asked: ChatRequest
-    message: pb.GenerateRequest
+    call: Generate
     id: str
     created_s: int
     tool_form: str  # of calls; empty where none can be made
@@ -81,8 +87,8 @@ class _Plan:
             form = model.tool_call_form
             if model.has_chat_template and not form:
                 raise unsupported("tools", f"the chat template of model '{name}' declares none")
-        message = await request.work(lambda: _message(asked, name, form))
-        return cls(asked, message, f"chatcmpl-{uuid4().hex}", int(time.time()), form)
+        call = await request.work(lambda: _call(asked, name, form))
+        return cls(asked, call, f"chatcmpl-{uuid4().hex}", int(time.time()), form)
 
     def reader(self) -> CallReader | None:
         """A reader of the calls in one output; None where none can be made."""
@@ -101,27 +107,23 @@ class _Plan:
             "id": self.id,
             "object": kind,
             "created": self.created_s,
-            "model": self.message.model,
+            "model": self.call.model,
         }
 
 
-def _message(asked: ChatRequest, model: str, tool_form: str) -> pb.GenerateRequest:
-    """The request of the typed API. Raises `HttpError`."""
-    params = asked.sampling_params(asked.num_tokens, asked.num_logprobs)
-    params.open_max_tokens = asked.num_tokens is None
-    if tool_form and (grammar := asked.call_grammar(tool_form)) is not None:
-        params.lark = grammar.text
-    message = pb.GenerateRequest(
-        model=model,
-        conversation=asked.conversation,
-        sampling_params=params,
-        priority=max(0, asked.priority or 0),
+def _call(asked: ChatRequest, model: str, tool_form: str) -> Generate:
+    """The record of the call. Raises `HttpError` and `InvalidArgument`."""
+    grammar = asked.call_grammar(tool_form) if tool_form else None
+    params = asked.sampling(
+        grammar or asked.output_grammar(),
+        max_tokens=asked.num_tokens,
+        open_max_tokens=asked.num_tokens is None or None,
+        logprobs=asked.num_logprobs,
     )
-    asked.read_prompt(message)
-    return message
+    return Generate(model=model, prompt=asked.conversation, sampling_params=params, **asked.reading)
 
 
-def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
+def _choice(index: int, result: GeneratedText, plan: _Plan) -> Values:
     asked, reader = plan.asked, plan.reader()
     pieces: list[Piece] = [result.text]
     if reader:
@@ -144,9 +146,9 @@ def _choice(index: int, result: pb.GeneratedText, plan: _Plan) -> Values:
     return choice
 
 
-def _is_cut(output: pb.GeneratedText | pb.GenerateChunk) -> bool:
+def _is_cut(output: GeneratedText) -> bool:
     """Whether an output ended by its number of tokens or by a stop, not by itself."""
-    return output.finish_reason == pb.FINISH_REASON_LENGTH or bool(output.stop_reason)
+    return output.finish_reason == "length" or bool(output.stop_reason)
 
 
 def _with_calls(end: Values) -> Values:
@@ -154,9 +156,7 @@ def _with_calls(end: Values) -> Values:
     return end | {"finish_reason": "tool_calls"} if end["finish_reason"] == "stop" else end
 
 
-def _logprobs(
-    output: pb.GeneratedText | pb.GenerateChunk, tokens: OutputTokens, asked: ChatRequest
-) -> Values | None:
+def _logprobs(output: GeneratedText, tokens: OutputTokens, asked: ChatRequest) -> Values | None:
     if not asked.logprobs:
         return None
     as_ids = bool(asked.return_tokens_as_token_ids)
@@ -171,21 +171,21 @@ class _Streaming:
         self._stream = Stream(request, "events", says_done=True)
         self._head = plan.head("chat.completion.chunk")
         self._num_prompt_tokens = self._num_output_tokens = 0
-        self._usage = pb.GenerationUsage()
+        self._usage = GenerationUsage()
         # By sample whose role was sent: what reads calls in it.
         self._readers: dict[int, CallReader | None] = {}
         self._tokens: defaultdict[int, OutputTokens] = defaultdict(OutputTokens)
 
     async def run(self) -> None:
-        await self._request.ask(GENERATE, self._plan.message, self._write)
+        await self._request.ask(GENERATE, self._plan.call, self._write)
         if self._plan.asked.has_usage:
             await self._send([], usage_of([self._usage]))
         await self._stream.end()
 
-    async def _write(self, chunk: pb.GenerateChunk) -> None:
+    async def _write(self, chunk: GenerateChunk) -> None:
         asked, index = self._plan.asked, chunk.sample_index
         self._num_output_tokens += len(chunk.token_ids)
-        self._usage.MergeFrom(chunk.usage)
+        self._usage = chunk.usage or self._usage
         self._num_prompt_tokens = chunk.num_prompt_tokens or self._num_prompt_tokens
         if index not in self._readers:
             first = {} if self._readers or not asked.tells_prompt_ids else _prompt_ids(chunk)
@@ -229,6 +229,6 @@ def _delta(index: int, delta: Values, logprobs: Values | None = None) -> Values:
     return {"index": index, "delta": delta, "logprobs": logprobs, **CONTINUES}
 
 
-def _prompt_ids(chunk: pb.GenerateChunk) -> Values:
+def _prompt_ids(chunk: GenerateChunk) -> Values:
     """The prompt's tokens in an answer's first event, as in vLLM."""
     return {"prompt_token_ids": list(chunk.prompt_token_ids)}

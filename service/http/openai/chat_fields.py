@@ -4,8 +4,8 @@ from collections.abc import Collection
 from typing import Any, ClassVar, Literal
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
+from service.calls.conversation import Conversation, check_depth, read_call, read_message
 from service.grammars.form import Grammar
 from service.http.numbers import Whole
 from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
@@ -16,7 +16,7 @@ from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 ANSWERING = ("assistant", "tool", "function")  # they may have nothing to say
-# The body's names of fields of a conversation that the typed API calls otherwise.
+# The body's names of fields of a conversation that the record calls otherwise.
 CHAT_FIELDS = {
     "prompt": "messages",
     "conversation": "messages",
@@ -131,7 +131,7 @@ class ChatRequest(SamplingFields, kw_only=True):
         super().check()
         self._check_form()
         self._check_tools()
-        if self.prompt_logprobs is not None:
+        if self.value_of("prompt_logprobs") is not None:
             raise unsupported("prompt_logprobs", "/v1/completions has them")
         if self.echo:
             raise unsupported("echo", "/v1/completions has it")
@@ -262,7 +262,7 @@ class ChatRequest(SamplingFields, kw_only=True):
 
     @property
     def field_names(self) -> dict[str, str]:
-        """The body's names of fields that the typed API calls otherwise."""
+        """The body's names of fields that the record calls otherwise."""
         names = CHAT_FIELDS | self.other_names
         if not self.form_field:
             names["lark"] = self.strict_field or "tool_choice"
@@ -270,14 +270,6 @@ class ChatRequest(SamplingFields, kw_only=True):
             names["max_tokens"] = "max_completion_tokens"
         if self.logprobs:
             names["logprobs"] = "top_logprobs"
-        for place, message in enumerate(self.messages):
-            calls = len(message.tool_calls or ())
-            for index in range(calls):
-                call = f"messages[{place}].tool_calls[{index}]"
-                names[f"{call}.arguments"] = f"{call}.function.arguments"
-            if message.function_call is not None:
-                call = f"messages[{place}].tool_calls[{calls}]"
-                names[f"{call}.arguments"] = f"messages[{place}].function_call.arguments"
         return names
 
     @property
@@ -315,69 +307,65 @@ class ChatRequest(SamplingFields, kw_only=True):
             return NO_EFFORT
         return self.reasoning_effort
 
-    def _declared(self) -> list[str]:
-        """The functions that may be called, each as JSON with the fields in OpenAI's order."""
-        if not self.callable_names:
-            return []
-        return [_tool_json(tool) for tool in self.tools or ()]
-
     @property
-    def conversation(self) -> pb.Conversation:
-        """The messages. Raises `HttpError`."""
+    def conversation(self) -> Conversation:
+        """The messages. Raises `HttpError` and `InvalidArgument`."""
         continues = bool(self.continue_final_message)
         if continues and self.add_generation_prompt:
             raise invalid(
                 "continue_final_message is true, expected add_generation_prompt to be false",
                 "continue_final_message",
             )
-        named, needed = self._variables()
-        variables = msgspec.json.encode(named).decode()
-        return pb.Conversation(
+        variables, needed = self._variables()
+        check_depth("template_variables", variables)
+        return Conversation(
             messages=[_message(each, f"messages[{n}]") for n, each in enumerate(self.messages)],
-            tools=self._declared(),
-            template_variables=variables if named else "",
+            tools=self._declared() if self.callable_names else (),
+            variables=variables,
             needed_variables=needed,
-            omit_answer_prompt=continues or self.add_generation_prompt is False,
-            continue_final_message=continues,
+            has_answer_prompt=not continues and self.add_generation_prompt is not False,
+            continues_last=continues,
         )
 
+    def _declared(self) -> list[dict[str, Any]]:
+        """The functions that may be called, with the fields in OpenAI's order."""
+        declared = []
+        for place, tool in enumerate(self.tools or ()):
+            fields = msgspec.structs.asdict(tool.function).items()
+            known = {name: each for name, each in fields if each is not None and name != "strict"}
+            check_depth(f"tools[{place}]", known)
+            declared.append({"type": "function", "function": known})
+        return declared
 
-def _tool_json(tool: Tool) -> str:
-    function = {
-        name: value
-        for name, value in msgspec.structs.asdict(tool.function).items()
-        if value is not None and name != "strict"
-    }
-    return msgspec.json.encode({"type": "function", "function": function}).decode()
 
-
-def _message(message: ChatMessage, field: str) -> pb.ChatMessage:
+def _message(message: ChatMessage, field: str) -> dict[str, Any]:
     if message.role not in ROLES:
         raise invalid(
             f"{field}.role is '{message.role[:64]}', expected one of {', '.join(ROLES)}",
             f"{field}.role",
         )
-    calls = message.tool_calls or []
+    calls = [
+        _call(each.function, f"{field}.tool_calls[{place}].function", each.id or "")
+        for place, each in enumerate(message.tool_calls or ())
+    ]
     if message.function_call is not None:
-        calls = [*calls, ToolCall(message.function_call)]
+        calls.append(_call(message.function_call, f"{field}.function_call"))
     content = _text_of(message, f"{field}.content")
-    if content is None and not calls:
-        if message.role not in ANSWERING:
-            raise invalid(f"{field}.content is missing", f"{field}.content")
+    if content is None and not calls and message.role in ANSWERING:
         content = message.refusal or ""
-    return pb.ChatMessage(
-        role="tool" if message.role == "function" else message.role,
-        content=content,
+    return read_message(
+        field,
+        "tool" if message.role == "function" else message.role,
+        content,
         name=message.name or "",
         tool_call_id=message.tool_call_id or "",
         reasoning_content=message.reasoning_content or message.reasoning or "",
-        tool_calls=[
-            pb.ToolCall(
-                id=call.id or "", name=call.function.name, arguments=call.function.argument_text
-            )
-            for call in calls
-        ],
+        tool_calls=calls,
     )
+
+
+def _call(function: FunctionCall, field: str, call_id: str = "") -> dict[str, Any]:
+    return read_call(field, call_id, function.name, function.argument_text)
 
 
 def _text_of(message: ChatMessage, field: str) -> str | None:

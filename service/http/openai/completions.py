@@ -12,8 +12,16 @@ from typing import ClassVar
 from uuid import uuid4
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
+from service.calls.generation import (
+    Generate,
+    GenerateChunk,
+    GeneratedText,
+    GenerateResponse,
+    GenerationUsage,
+    TokenLogprob,
+)
+from service.calls.sampling import Sampling
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.http.numbers import Whole
 from service.http.openai.sampling import MAX_LOGPROBS, NO_INFILLING, SamplingFields
@@ -49,8 +57,8 @@ class CompletionRequest(SamplingFields, kw_only=True):
 
     @property
     def field_names(self) -> dict[str, str]:
-        """The body's names of what the typed API calls otherwise."""
-        is_echo = self.echo and self.prompt_logprobs is None
+        """The body's names of what the record calls otherwise."""
+        is_echo = self.echo and self.value_of("prompt_logprobs") is None
         return self.other_names | ({"prompt_logprobs": "logprobs"} if is_echo else {})
 
 
@@ -65,7 +73,7 @@ async def complete(request: Request) -> Reply | None:
     asked = await request.json(CompletionRequest)
     request.named = Names(asked.field_names)
     plan = await Plan.of(request, asked)
-    request.reply_headers += unenforced(plan.params)
+    request.reply_headers += unenforced(plan.params.grammar)
     if asked.stream:
         await _Streaming(request, plan).run()
         return None
@@ -88,7 +96,7 @@ class Plan:
     model: str
     prompts: list[Prompt]
     echoed: list[str]  # before each output; empty texts unless asked for
-    params: pb.SamplingParams
+    params: Sampling
     head: Values = field(default_factory=dict)  # of the answer, and of each event
 
     @classmethod
@@ -100,7 +108,7 @@ class Plan:
             value = getattr(asked, name)
             if value is not None and not 0 <= value <= MAX_LOGPROBS:
                 raise invalid(f"{name} is {value}, expected 0 to {MAX_LOGPROBS}", name)
-        if asked.prompt_logprobs is not None and asked.stream:
+        if asked.value_of("prompt_logprobs") is not None and asked.stream:
             raise unsupported(
                 "prompt_logprobs", "events have no place for it, echo and logprobs do"
             )
@@ -119,13 +127,15 @@ class Plan:
         is_chat = max_tokens is None and (await find_model(request, model)).has_chat_template
         if max_tokens is None and not is_chat:
             max_tokens = DEFAULT_MAX_TOKENS
-        num_scores = _num_prompt_logprobs(asked)
-        params = await request.work(
-            lambda: asked.sampling_params(max_tokens, asked.logprobs, num_scores)
-        )
-        params.open_max_tokens = is_chat
+        own = {
+            "max_tokens": max_tokens,
+            "open_max_tokens": is_chat or None,
+            "logprobs": asked.logprobs,
+            "prompt_logprobs": _num_prompt_logprobs(asked),
+        }
         if _num_best(asked) > asked.num_samples:
-            params.n, params.logprobs = _num_best(asked), asked.logprobs or 0
+            own |= {"n": _num_best(asked), "logprobs": asked.logprobs or 0}
+        params = await request.work(lambda: asked.sampling(asked.output_grammar(), **own))
         echoed = [""] * len(prompts)
         if asked.echo:
             echoed = await together([_text_of(request, model, prompt) for prompt in prompts])
@@ -141,19 +151,16 @@ class Plan:
     def num_samples(self) -> int:
         return self.asked.num_samples
 
-    def message(self, prompt: Prompt) -> pb.GenerateRequest:
-        request = pb.GenerateRequest(
-            model=self.model, sampling_params=self.params, priority=max(0, self.asked.priority or 0)
+    def call(self, prompt: Prompt) -> Generate:
+        return Generate(
+            model=self.model,
+            prompt=prompt,
+            sampling_params=self.params,
+            omit_special_tokens=self.asked.add_special_tokens is False,
+            **self.asked.reading,
         )
-        if isinstance(prompt, str):
-            request.text = prompt
-        else:
-            request.token_ids.ids.extend(prompt)
-        request.omit_special_tokens = self.asked.add_special_tokens is False
-        self.asked.read_prompt(request)
-        return request
 
-    def best(self, results: Iterable[pb.GeneratedText]) -> list[pb.GeneratedText]:
+    def best(self, results: Iterable[GeneratedText]) -> list[GeneratedText]:
         """Likeliest results, by the mean of their tokens, where there are more than requested."""
         found = list(results)
         if len(found) <= self.num_samples:
@@ -170,7 +177,7 @@ class Plan:
 
 def _num_prompt_logprobs(asked: CompletionRequest) -> int | None:
     """How many likeliest tokens the prompt's scores need; None where it is not scored."""
-    numbers = (asked.prompt_logprobs, asked.logprobs if asked.echo else None)
+    numbers = (asked.value_of("prompt_logprobs"), asked.logprobs if asked.echo else None)
     return max((number for number in numbers if number is not None), default=None)
 
 
@@ -209,7 +216,7 @@ def _num_best(asked: CompletionRequest) -> int:
     return asked.best_of or asked.num_samples
 
 
-def _mean_logprob(result: pb.GeneratedText) -> float:
+def _mean_logprob(result: GeneratedText) -> float:
     return sum(token.logprob for token in result.logprobs) / max(1, len(result.logprobs))
 
 
@@ -220,19 +227,19 @@ async def _text_of(request: Request, model: str, prompt: Prompt) -> str:
     return answer.text
 
 
-async def _answer(request: Request, plan: Plan, prompt: Prompt) -> pb.GenerateResponse:
-    answer: pb.GenerateResponse = await request.ask(GENERATE_UNARY, plan.message(prompt))
+async def _answer(request: Request, plan: Plan, prompt: Prompt) -> GenerateResponse:
+    answer: GenerateResponse = await request.ask(GENERATE_UNARY, plan.call(prompt))
     return answer
 
 
 def _choice(
     index: int,
-    result: pb.GeneratedText,
+    result: GeneratedText,
     echoed: str,
-    answer: pb.GenerateResponse,
+    answer: GenerateResponse,
     plan: Plan,
 ) -> Values:
-    scores: Sequence[pb.TokenLogprob] = answer.prompt_logprobs
+    scores: Sequence[TokenLogprob] = answer.prompt_logprobs
     writer, asked = plan.writer(echoed), plan.asked
     choice = {
         "index": index,
@@ -243,8 +250,8 @@ def _choice(
         ),
         **end_of(result),
     }
-    if asked.prompt_logprobs is not None:
-        choice["prompt_logprobs"] = by_id(scores, asked.prompt_logprobs)
+    if asked.value_of("prompt_logprobs") is not None:
+        choice["prompt_logprobs"] = by_id(scores, asked.value_of("prompt_logprobs"))
     if plan.asked.return_token_ids:
         choice["token_ids"] = list(result.token_ids)
     if plan.asked.tells_prompt_ids:
@@ -282,18 +289,19 @@ class _Streaming:
         answer: Tokenized = await self._request.ask(TOKENIZE, call)
         return answer.num_tokens
 
-    async def _generate(self, place: int, prompt: Prompt) -> pb.GenerationUsage:
-        plan, usage = self._plan, pb.GenerationUsage()
+    async def _generate(self, place: int, prompt: Prompt) -> GenerationUsage:
+        plan, usage = self._plan, GenerationUsage()
         echoed = plan.echoed[place]
         unsaid = dict.fromkeys(range(plan.num_samples), echoed)
         writers = [plan.writer(echoed) for _ in unsaid]
-        scores: list[pb.TokenLogprob] = []
+        scores: list[TokenLogprob] = []
         prompt_ids: list[int] = []
 
-        async def write(chunk: pb.GenerateChunk) -> None:
+        async def write(chunk: GenerateChunk) -> None:
+            nonlocal usage
             sample, writer = chunk.sample_index, writers[chunk.sample_index]
             self._num_output_tokens += len(chunk.token_ids)
-            usage.MergeFrom(chunk.usage)
+            usage = chunk.usage or usage
             if chunk.num_prompt_tokens:
                 self._num_prompt_tokens[place] = chunk.num_prompt_tokens
             scores.extend(chunk.prompt_logprobs)  # of the first chunk; each sample begins with them
@@ -317,7 +325,7 @@ class _Streaming:
                 choice["prompt_token_ids"] = prompt_ids if is_first else None
             await self._send([choice])
 
-        await self._request.ask(GENERATE, plan.message(prompt), write)
+        await self._request.ask(GENERATE, plan.call(prompt), write)
         return usage
 
     async def _send(self, choices: list[Values], usage: Values | None = None) -> None:

@@ -1,18 +1,21 @@
-"""The sampling parameters of OpenAI's API and vLLM's additions as the typed API has them.
+"""The parameters of OpenAI's API and vLLM's additions, for the record of a call.
 
 `null` is as good as absent. Unknown fields are ignored, as clients add some every month; known ones
 that would change the answer and are not supported are refused by name.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
+from service.calls.record import names_in
+from service.calls.sampling import Sampling
 from service.grammars.form import KINDS as GRAMMAR_KINDS
+from service.grammars.form import Grammar
 from service.http.numbers import Whole
-from service.http.shared.fields import MAX_ID, sampling_params_of
-from service.http.shared.output_form import FormFields, message_fields
+from service.http.shared.fields import MAX_ID
+from service.http.shared.output_form import FormFields
+from service.http.shared.sampled import named_in, parameters_in
 from service.http.status import invalid
 
 MAX_PRIORITY = 2**32 - 1  # of its field in the typed API
@@ -28,6 +31,7 @@ SAME = {
     "no_stop_trim": "include_stop_str_in_output",
     "return_prompt_token_ids": "return_token_ids",
 }
+SHARED = names_in("openai", Sampling)  # fields of the record that a body has
 NO_INFILLING = "the model continues texts, and fills no gap before a suffix"
 
 
@@ -38,41 +42,26 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
-class SamplingFields(FormFields, kw_only=True):
-    """The fields that completions and chat completions share."""
+if TYPE_CHECKING:
+    Shared = FormFields
+else:
+    Shared = parameters_in("openai", FormFields)
+
+
+class SamplingFields(Shared, kw_only=True):
+    """The fields that completions and chat completions share, those of `Sampling` among them."""
 
     model: str | None = None
-    max_tokens: Whole | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    n: Whole | None = None
-    seed: Whole | None = None
     stop: str | list[str] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    use_beam_search: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     # vLLM's
-    top_k: Whole | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    length_penalty: float | None = None
-    use_beam_search: bool | None = None
-    stop_token_ids: list[int] | None = None
-    allowed_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    min_tokens: Whole | None = None
     priority: Whole | None = None
-    include_stop_str_in_output: bool | None = None
-    bad_words: list[str] | None = None
     truncate_prompt_tokens: Whole | None = None
     truncation_side: str | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-    prompt_logprobs: Whole | None = None
-    cache_salt: str | None = None
     # llama.cpp's and SGLang's names of the same
     n_predict: Whole | None = None
     n_cmpl: Whole | None = None
@@ -100,7 +89,7 @@ class SamplingFields(FormFields, kw_only=True):
                 f"priority is {self.priority}, expected at most {MAX_PRIORITY}", "priority"
             )
         if self.use_beam_search and self.num_samples > MAX_BEAMS:
-            name = "n" if self.n is not None else "n_cmpl"
+            name = "n" if self.n_cmpl is None else "n_cmpl"
             raise invalid(
                 f"{name} is {self.num_samples}, expected at most {MAX_BEAMS} with use_beam_search",
                 name,
@@ -108,27 +97,23 @@ class SamplingFields(FormFields, kw_only=True):
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options is set, expected stream to be true", "stream_options")
 
-    def sampling_params(
-        self, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None = None
-    ) -> pb.SamplingParams:
-        """The message; what it is out of bounds with is refused by the typed API."""
-        named: dict[str, Any] = {
-            "max_tokens": max_tokens,
-            "logprobs": logprobs,
-            "prompt_logprobs": prompt_logprobs,
-            "fit_max_tokens": True,
-            "stop": [self.stop] if isinstance(self.stop, str) else self.stop,
-            "logit_bias": None if self.logit_bias is None else _biases(self.logit_bias),
-            "top_k": 0 if self.top_k == -1 else self.top_k,
-            "seed": _seed(self.seed),
-            **message_fields(self.output_grammar()),
-        }
-        for name in _ALIKE:
-            named[name] = self.value_of(name)
+    def sampling(self, grammar: Grammar | None, **own: int | None) -> Sampling:
+        """The record of the parameters; None among the body's own is as good as absent.
+
+        Raises `HttpError` and `InvalidArgument`.
+        """
+        named = named_in(self, "openai") | {"grammar": grammar, "fit_max_tokens": True}
+        named |= {each: self.value_of(each) for each in SAME.values() if each in SHARED}
+        if isinstance(self.stop, str):
+            named["stop"] = (self.stop,)
+        if "logit_bias" in named:
+            named["logit_bias"] = _biases(named["logit_bias"])
+        if named.get("seed", 0) < 0:  # a number as good as any other
+            named["seed"] %= 2**63
         if self.use_beam_search:
             named |= {"beam_width": self.num_samples, "temperature": 0.0}
-        present = {name: value for name, value in named.items() if value is not None}
-        return sampling_params_of(present)
+        named |= own
+        return Sampling.of({name: value for name, value in named.items() if value is not None})
 
     def value_of(self, name: str) -> Any:  # noqa: ANN401 - any field's
         """A field's value, by whichever of its names it is given."""
@@ -140,13 +125,16 @@ class SamplingFields(FormFields, kw_only=True):
     def num_samples(self) -> int:
         return int(self.value_of("n") or 1)
 
-    def read_prompt(self, message: pb.GenerateRequest) -> None:
-        """Say in the message how its prompt is read, and what is told of it."""
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Fields of the call that say how its prompt is read, and what is told of it."""
         kept = self.truncate_prompt_tokens
-        if kept is not None:
-            message.truncate_prompt_tokens = MAX_ID if kept == -1 else min(kept, MAX_ID)
-            message.truncate_prompt_end = self.truncation_side == "right"
-        message.return_prompt_token_ids = self.tells_prompt_ids
+        return {
+            "priority": max(0, self.priority or 0),
+            "truncate_prompt_tokens": MAX_ID if kept == -1 else kept and min(kept, MAX_ID),
+            "truncate_prompt_end": self.truncation_side == "right",
+            "return_prompt_token_ids": self.tells_prompt_ids,
+        }
 
     @property
     def tells_prompt_ids(self) -> bool:
@@ -175,19 +163,6 @@ class SamplingFields(FormFields, kw_only=True):
         return self.has_usage and bool(
             self.stream_options and self.stream_options.continuous_usage_stats
         )
-
-
-_ALIKE = (
-    *("temperature", "top_p", "n", "presence_penalty", "frequency_penalty", "min_p"),
-    *("repetition_penalty", "length_penalty", "stop_token_ids", "allowed_token_ids"),
-    *("ignore_eos", "min_tokens", "cache_salt", "skip_special_tokens", "bad_words"),
-    "include_stop_str_in_output",
-)
-
-
-def _seed(seed: int | None) -> int | None:
-    """The seed as the typed API takes it: a negative number is one of the others; -1 is none."""
-    return None if seed is None or seed == -1 else seed % 2**63 if seed < 0 else seed
 
 
 def _biases(named: dict[str, float]) -> dict[int, float]:

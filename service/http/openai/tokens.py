@@ -1,13 +1,11 @@
 """`/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them and lm-eval asks for them."""
 
-from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
-from service.api.generation_messages import conversation_of
+from service.calls.conversation import Conversation
 from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
 from service.http.openai.chat_fields import CHAT_FIELDS, ChatMessage, ChatRequest, Tool
 from service.http.request import Reply, Request
@@ -43,7 +41,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     reasoning_effort: str | None = None
 
     @property
-    def conversation(self) -> pb.Conversation | None:
+    def conversation(self) -> Conversation | None:
         """The messages, as a chat has them. Raises `HttpError`."""
         if self.messages is None:
             return None
@@ -88,14 +86,12 @@ def token_routes() -> tuple[Route, ...]:
 
 async def tokenize(request: Request) -> Reply:
     asked = await request.json(TokenizeRequest)
-    message = await request.work(lambda: asked.conversation)
-    if message is None and asked.prompt is None:
+    names = CHAT_FIELDS if asked.messages is not None else {}
+    request.named = names_of("openai", Tokenize, names, single=("texts",))
+    conversation = await request.work(lambda: asked.conversation)
+    if conversation is None and asked.prompt is None:
         raise invalid("prompt is missing", "prompt")
     name = await name_of(request, asked.model)
-    conversation = None
-    request.named = names_of("openai", Tokenize, CHAT_FIELDS if message else {}, single=("texts",))
-    if message is not None:
-        conversation = await request.work(partial(conversation_of, message))
     call = Tokenize(
         model=name,
         texts=() if asked.prompt is None else (asked.prompt,),

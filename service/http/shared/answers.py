@@ -3,23 +3,22 @@
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from attendant.v1 import generation_pb2 as pb
+from service.calls.generation import GeneratedText, GenerationUsage
 
-REASONS: dict[int, str] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
 Values: TypeAlias = dict[str, Any]
 
 
 CONTINUES: Values = {"finish_reason": None, "stop_reason": None}
 
 
-def end_of(result: pb.GeneratedText | pb.GenerateChunk) -> Values:
+def end_of(result: GeneratedText) -> Values:
     """Why an output ended, a stop token by its number; nothing of both while it continues."""
-    is_token = result.HasField("stop_token_id")
-    reason = result.stop_token_id if is_token else result.stop_reason or None
-    return {"finish_reason": REASONS.get(result.finish_reason), "stop_reason": reason}
+    token_id = result.stop_token_id
+    reason = token_id if token_id is not None else result.stop_reason or None
+    return {"finish_reason": result.finish_reason or None, "stop_reason": reason}
 
 
-def usage_of(usages: Iterable[pb.GenerationUsage]) -> Values:
+def usage_of(usages: Iterable[GenerationUsage]) -> Values:
     """The tokens of a whole answer."""
     counted = list(usages)
     return {

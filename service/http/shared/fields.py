@@ -5,12 +5,10 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
-from service.errors import InvalidArgument
 from service.http.shared.peer_fields import unsupported
 from service.http.status import invalid
-from service.http.wire.json_faults import Fault, of_values, told
+from service.http.wire.json_faults import told
 
 T = TypeVar("T")
 Prompt: TypeAlias = str | list[int]  # text, or token ids
@@ -61,18 +59,6 @@ def check_count(count: int, name: str, most: int) -> None:
     if not 1 <= count <= most:
         setting = " (--max-texts)" if count else ""
         raise invalid(f"{name} has {count} elements, expected 1 to {most}{setting}", name)
-
-
-def sampling_params_of(named: dict[str, Any]) -> pb.SamplingParams:
-    """The message of these fields. Raises `InvalidArgument` for what a field cannot hold."""
-    try:
-        return pb.SamplingParams(**named)
-    except (ValueError, TypeError) as error:
-        descriptor: Any = pb.SamplingParams.DESCRIPTOR
-        fault = of_values(named, descriptor)
-        fault = fault or Fault(f"a sampling parameter is out of range: {error}")
-        field = (fault.field or "").partition("[")[0]
-        raise InvalidArgument(fault.text, field or None) from error
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -6,8 +6,7 @@ A token may be a part of a character. It is then spelled by its bytes, as OpenAI
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from attendant.v1 import generation_pb2 as pb
-
+from service.calls.generation import GeneratedText, TokenLogprob
 from service.http.shared.token_parts import Part, TokenParts
 
 LOWEST = -9999.0  # JSON has no infinity
@@ -20,13 +19,13 @@ class OutputTokens:
     """
 
     def __init__(self, offset: int = 0) -> None:
-        self._parts: TokenParts[pb.TokenLogprob] = TokenParts(offset)
+        self._parts: TokenParts[TokenLogprob] = TokenParts(offset)
 
-    def read(self, output: pb.GeneratedText | pb.GenerateChunk) -> list[Part[pb.TokenLogprob]]:
+    def read(self, output: GeneratedText) -> list[Part[TokenLogprob]]:
         """Log probabilities of a whole output, or of the next part of one that is streamed."""
         is_end = bool(output.finish_reason)
         parts = self._parts.read(_with_bytes(output.logprobs), output.text, is_end=is_end)
-        if is_end and output.stop_reason and not output.HasField("stop_token_id"):
+        if is_end and output.stop_reason and output.stop_token_id is None:
             while parts and not parts[-1].text:
                 parts.pop()
         return parts
@@ -42,9 +41,9 @@ class TokenTexts:
 
     def written(
         self,
-        output: pb.GeneratedText | pb.GenerateChunk,
+        output: GeneratedText,
         *,
-        prompt: Sequence[pb.TokenLogprob] = (),
+        prompt: Sequence[TokenLogprob] = (),
         num_top: int = 0,
     ) -> dict[str, Any]:
         """The object of the tokens that are certain with this output, or with this part of it.
@@ -55,7 +54,7 @@ class TokenTexts:
         written: dict[str, list[Any]] = {
             name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
         }
-        before: TokenParts[pb.TokenLogprob] = TokenParts()
+        before: TokenParts[TokenLogprob] = TokenParts()
         for place, part in enumerate(before.read(_with_bytes(prompt), self._echoed, is_end=True)):
             if place:
                 self._write(written, part, part.token.top[:num_top])
@@ -68,8 +67,8 @@ class TokenTexts:
     def _write(
         self,
         written: dict[str, list[Any]],
-        part: Part[pb.TokenLogprob],
-        likeliest: Iterable[pb.TokenLogprob],
+        part: Part[TokenLogprob],
+        likeliest: Iterable[TokenLogprob],
     ) -> None:
         # Clients compare a token's number with the largest of its `top`, so they must be the same.
         token, text = part.token, self._text_in(part)
@@ -84,7 +83,7 @@ class TokenTexts:
     def _append(
         self,
         written: dict[str, list[Any]],
-        part: Part[pb.TokenLogprob],
+        part: Part[TokenLogprob],
         logprob: float | None,
         top: dict[str, float] | None,
     ) -> None:
@@ -93,12 +92,12 @@ class TokenTexts:
         written["top_logprobs"].append(top)
         written["text_offset"].append(part.offset)
 
-    def _text_in(self, part: Part[pb.TokenLogprob]) -> str:
+    def _text_in(self, part: Part[TokenLogprob]) -> str:
         """The token as its text has it: the first one's space may not be there."""
         text = self._text(part.token)
         return part.text if part.text and text == f" {part.text}" else text
 
-    def _text(self, token: pb.TokenLogprob) -> str:
+    def _text(self, token: TokenLogprob) -> str:
         if self._as_ids:
             return f"token_id:{token.id}"
         try:
@@ -108,18 +107,18 @@ class TokenTexts:
 
 
 def _with_bytes(
-    tokens: Iterable[pb.TokenLogprob],
-) -> Iterator[tuple[pb.TokenLogprob, bytes]]:
+    tokens: Iterable[TokenLogprob],
+) -> Iterator[tuple[TokenLogprob, bytes]]:
     return ((token, token.token) for token in tokens)
 
 
-def by_id(prompt: Iterable[pb.TokenLogprob], num_top: int) -> list[dict[str, Any] | None]:
+def by_id(prompt: Iterable[TokenLogprob], num_top: int) -> list[dict[str, Any] | None]:
     """The log probabilities of a prompt as vLLM writes them; none of its first token.
 
     The rank of a token is known where it is among the likeliest.
     """
 
-    def one(token: pb.TokenLogprob, rank: int | None) -> dict[str, Any]:
+    def one(token: TokenLogprob, rank: int | None) -> dict[str, Any]:
         text = token.token.decode(errors="replace")
         return {"logprob": max(token.logprob, LOWEST), "rank": rank, "decoded_token": text}
 
@@ -131,13 +130,13 @@ def by_id(prompt: Iterable[pb.TokenLogprob], num_top: int) -> list[dict[str, Any
     return written
 
 
-def in_chat(tokens: Iterable[pb.TokenLogprob], *, as_ids: bool = False) -> dict[str, Any]:
+def in_chat(tokens: Iterable[TokenLogprob], *, as_ids: bool = False) -> dict[str, Any]:
     """The log probabilities of an output as chats have them: texts, and the bytes they are of.
 
     With `as_ids` a token is told by its id in place of its text, as in vLLM.
     """
 
-    def one(token: pb.TokenLogprob) -> dict[str, Any]:
+    def one(token: TokenLogprob) -> dict[str, Any]:
         return {
             "token": f"token_id:{token.id}" if as_ids else token.token.decode(errors="replace"),
             "logprob": max(token.logprob, LOWEST),

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from attendant.v1 import generation_pb2 as pb
 
 from service.errors import InvalidArgument
 from service.grammars.form import VLLM_NAMES, Grammar, schemas_of, take_grammar
@@ -16,7 +15,6 @@ from service.grammars.schema_forms import unenforced_formats
 from service.http.shared.peer_fields import unsupported
 from service.http.status import Headers, invalid
 
-WITH_SCHEMAS = ("json_schema", "lark")
 UNENFORCED = b"x-attendant-not-enforced"
 MAX_NAMES, MAX_NAME = 16, 64  # of formats, and characters of each
 PLAIN = "-._~+/:"  # beside letters and digits, what is in a header as it is
@@ -110,26 +108,13 @@ class FormFields(msgspec.Struct, kw_only=True):
             )
 
 
-def unenforced(params: pb.SamplingParams) -> Headers:
+def unenforced(grammar: Grammar | None) -> Headers:
     """The header that names the formats of texts to which an output's form does not hold it."""
-    grammar = next(
-        (Grammar(kind, getattr(params, kind)) for kind in WITH_SCHEMAS if getattr(params, kind)),
-        None,
-    )
     schemas = schemas_of(grammar) if grammar is not None else []
     names = dict.fromkeys(name for _, schema in schemas for name in unenforced_formats(schema))
     plain = [quote(name[:MAX_NAME], safe=PLAIN) for name in [*names][:MAX_NAMES]]
     text = ", ".join(f"format={name}" for name in plain)
     return ((UNENFORCED, text.encode()),) if text else ()
-
-
-def message_fields(grammar: Grammar | None) -> dict[str, Any]:
-    """The field of the message for the form."""
-    if grammar is None:
-        return {}
-    if grammar.kind == "choice":
-        return {"choice": pb.Choice(texts=grammar.choices)}
-    return {grammar.kind: grammar.text}
 
 
 def _of_format(form: ResponseFormat | None) -> dict[str, Any] | None:

@@ -70,11 +70,6 @@ def _choices(kind: object, field: str) -> list[str]:
     return [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
 
 
-def of_values(values: dict[str, Any], message: Descriptor) -> Fault | None:
-    """Fault that keeps values from being fields of a message; None where nothing is found."""
-    return _of_object(values, message, "")
-
-
 def _kind(name: str) -> str:
     return _KINDS.get(name, name)
 

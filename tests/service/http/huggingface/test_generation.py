@@ -171,9 +171,9 @@ async def test_nested_parameters_count_too(served: Served) -> None:
         ({"adapter_id": "a"}, "adapter_id is not supported"),
         ({"decoder_input_details": True}, "decoder_input_details is true, expected details"),
         ({"src_lang": "en"}, "src_lang is not supported"),
-        ({"top_n_tokens": 21}, "top_n_tokens is 21, expected 1 to 20"),
-        ({"top_k": -1}, "top_k is -1, expected a whole number from 0 to 4294967295"),
-        ({"max_new_tokens": -1}, "max_new_tokens is -1, expected a whole number from 0 to "),
+        ({"top_n_tokens": 51}, "top_n_tokens is 51, expected 0 to 50"),
+        ({"top_k": -2}, "top_k is -2, expected 0 to 2147483647"),
+        ({"max_new_tokens": -1}, "max_new_tokens is -1, expected 0 to 1048576"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0, expected 1 to 1048576"),
         ({"best_of": 2, "num_return_sequences": 3}, "best_of is 2, expected at least"),
         (

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from attendant.v1 import generation_pb2
 
 from service.api.access import PROTOCOLS
+from service.calls.generation import GeneratedText, TokenLogprob
 from service.calls.reading import Fill, FilledMask
 from service.http.huggingface import generation, reading, texts
 from service.http.shared.token_parts import TokenParts
@@ -50,14 +50,14 @@ def test_the_texts_of_tokens_are_together_the_text() -> None:
     """A smile of two tokens, then a letter, then the end of the text."""
     tokens = [SMILE[:2], SMILE[2:], b"a", b"[SEP]"]
     logprobs = [
-        generation_pb2.TokenLogprob(id=place, token=token, logprob=-float(place))
+        TokenLogprob(id=place, token=token, logprob=-float(place))
         for place, token in enumerate(tokens)
     ]
-    chunk = generation_pb2.GenerateChunk(
+    chunk = GeneratedText(
         text=SMILE.decode() + "a",
-        token_ids=range(4),
+        token_ids=[*range(4)],
         logprobs=logprobs,
-        finish_reason=generation_pb2.FINISH_REASON_STOP,
+        finish_reason="stop",
     )
     written = [token for token, _ in generation.tokens_of(chunk, TokenParts())]
     assert "".join(token["text"] for token in written) == chunk.text

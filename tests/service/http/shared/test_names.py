@@ -2,12 +2,16 @@
 
 import inspect
 
+import msgspec
 import pytest
 
 from service.calls import features, images, reading, texts, tokens
 from service.calls.record import Call, abouts, names_in
+from service.calls.sampling import Sampling
 from service.calls.texts import Embed, ScorePairs
 from service.errors import InvalidArgument, LacksKind
+from service.http.openai.chat_fields import ChatRequest
+from service.http.openai.completions import CompletionRequest
 from service.http.shared.names import PATHS_OF_KINDS, names_of
 from service.serving.tasks.embedding_kinds import KINDS
 from service.text.places import place_of, place_of_tokens
@@ -25,6 +29,13 @@ CALLS = [
 def test_a_record_names_its_fields_for_known_dialects_alone(call: type[Call]) -> None:
     assert {name for each in abouts(call) for name in each.says.get("also", {})} <= DIALECTS
     assert names_in("none of them", call) == {}
+
+
+@pytest.mark.parametrize("body", [ChatRequest, CompletionRequest])
+def test_a_body_has_each_parameter_of_generation_that_its_dialect_names(
+    body: type[msgspec.Struct],
+) -> None:
+    assert {*names_in("openai", Sampling).values()} <= {*body.__struct_fields__}
 
 
 def test_each_text_has_the_name_of_its_body() -> None:

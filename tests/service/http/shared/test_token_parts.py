@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from attendant.v1 import generation_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from service.calls.generation import GeneratedText, Reason, TokenLogprob
 from service.generation.text_stream import TextStream
 from service.http.huggingface.generation import tokens_of
 from service.http.shared.logprobs import OutputTokens, TokenTexts
@@ -47,8 +47,8 @@ SPECIAL = b"</s>"  # as it is spelled; no text has it
 class Output:
     """What the typed API gives of one output."""
 
-    whole: pb.GeneratedText
-    chunks: list[pb.GenerateChunk]
+    whole: GeneratedText
+    chunks: list[GeneratedText]
 
 
 def output_of(
@@ -56,31 +56,44 @@ def output_of(
 ) -> Output:
     """The output of these tokens; a cut ends a chunk. A special token ends it, or a stop text."""
     stream = TextStream([*spelled, b""], (stop,) if stop else ())
-    chunks, chunk = [], pb.GenerateChunk()
+    chunks: list[GeneratedText] = []
     ids = [*range(len(spelled)), *([len(spelled)] if is_ended else [])]
+    text, tokens = "", list[TokenLogprob]()
     for place in ids:
+        text += stream.push(place)
         token = SPECIAL if place == len(spelled) else spelled[place]
-        chunk.text += stream.push(place)
-        chunk.token_ids.append(place)
-        chunk.logprobs.add(id=place, token=token, logprob=-1.0)
+        tokens.append(TokenLogprob(place, -1.0, token=token))
         is_last = stream.matched_stop is not None or place == ids[-1]
+        reason: Reason = ""
         if is_last:
-            chunk.text += stream.finish()
-            chunk.stop_reason = stream.matched_stop or ""
+            text += stream.finish()
             is_stop = stream.matched_stop is not None or is_ended
-            chunk.finish_reason = pb.FINISH_REASON_STOP if is_stop else pb.FINISH_REASON_LENGTH
+            reason = "stop" if is_stop else "length"
         if is_last or (place < len(cuts) and cuts[place]):
-            chunks.append(chunk)
-            chunk = pb.GenerateChunk()
+            stopped_by = (stream.matched_stop or "") if is_last else ""
+            chunks.append(output_with(text, tokens, reason, stopped_by))
+            text, tokens = "", []
         if is_last:
             break
-    whole = pb.GeneratedText(finish_reason=chunks[-1].finish_reason)
-    whole.stop_reason = chunks[-1].stop_reason
-    for each in chunks:
-        whole.text += each.text
-        whole.token_ids.extend(each.token_ids)
-        whole.logprobs.extend(each.logprobs)
+    whole = output_with(
+        "".join(each.text for each in chunks),
+        [token for each in chunks for token in each.logprobs],
+        chunks[-1].finish_reason,
+        chunks[-1].stop_reason,
+    )
     return Output(whole, chunks)
+
+
+def output_with(
+    text: str, tokens: Sequence[TokenLogprob], reason: Reason, stop_reason: str = ""
+) -> GeneratedText:
+    return GeneratedText(
+        text=text,
+        token_ids=[token.id for token in tokens],
+        logprobs=tokens,
+        finish_reason=reason,
+        stop_reason=stop_reason,
+    )
 
 
 @st.composite
@@ -138,14 +151,13 @@ def test_a_text_s_offsets_are_where_its_tokens_begin(name: str, data: st.DataObj
         assert len(whole["tokens"]) == len(output.whole.token_ids)
 
 
-def scored(*spelled: bytes) -> list[pb.TokenLogprob]:
-    return [pb.TokenLogprob(id=place, token=each) for place, each in enumerate(spelled)]
+def scored(*spelled: bytes) -> list[TokenLogprob]:
+    return [TokenLogprob(id=place, token=each) for place, each in enumerate(spelled)]
 
 
 def test_offsets_of_an_echo_count_the_text_that_is_given() -> None:
     """Behind a token that no text has, and a first space that the tokenizer put there."""
-    output = pb.GeneratedText(text=" mat", finish_reason=pb.FINISH_REASON_LENGTH)
-    output.logprobs.extend(scored(b" mat"))
+    output = GeneratedText(text=" mat", finish_reason="length", logprobs=scored(b" mat"))
     prompt = scored(b"<s>", b" the", b" cat", b" s", b"at")
     written = TokenTexts(as_ids=False, echoed="the cat sat").written(output, prompt=prompt)
     assert written["tokens"] == ["<s>", "the", " cat", " s", "at", " mat"]
@@ -159,7 +171,7 @@ def test_offsets_of_an_echo_count_the_text_that_is_given() -> None:
 
 
 def test_offsets_of_a_prompt_that_a_normalizer_changed_are_its_own() -> None:
-    output = pb.GeneratedText(finish_reason=pb.FINISH_REASON_LENGTH)
+    output = GeneratedText(finish_reason="length")
     prompt = scored(b"<s>", b" cafe", b" the", b" \xc3\xa9", b"x")
     written = TokenTexts(as_ids=False, echoed="CAFE\u0301 The e\u0301x").written(
         output, prompt=prompt

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from loadtests.compare.devices.counts import cache_bytes, step_bytes
+from loadtests.compare.devices.goals import Goal, with_goals
+from loadtests.compare.devices.options import ShapeOptions
+from loadtests.compare.devices.shapes import config_of, timed_graphs
 from loadtests.compare.worker import Run, Work
-from loadtests.gpu.counts import cache_bytes, step_bytes
-from loadtests.gpu.encoders import ShapeOptions
-from loadtests.gpu.measuring import Goal, with_goals
-from loadtests.gpu.shapes import config_of, timed_graphs
 from loadtests.measure.records import (
     Column,
     Figure,
@@ -67,6 +67,7 @@ def value_bytes(device: str) -> int:
 
 def ways(options: ShapeOptions, stack: ExitStack) -> dict[str, Way]:
     """Each number of rows in flight with each layout of the cache, and with the peer."""
+    options.version(is_text=True)
     sizing, config = TINY if options.is_tiny else FULL, config_of(options.shape)
     num_bytes, longest = value_bytes(options.device), min(sizing.max_context, config.max_positions)
     settings = {
@@ -82,7 +83,7 @@ def ways(options: ShapeOptions, stack: ExitStack) -> dict[str, Way]:
         for way, own in OURS.items()
         if own["cache_layout"] in layouts
     }
-    if options.peer:
+    if options.peer != "none":
         is_compiled = options.peer == "compiled"
         how: dict[str, Any] = {"cache_implementation": "static"}
         how["disable_compile"] = not (is_compiled and options.device == "cuda")
@@ -123,9 +124,9 @@ def figures(rounds: Rounds) -> list[Figure]:
 
 
 DECODERS = Measure(
-    "gpu-decoders",
+    "devices-decoders",
     "Decoders beside transformers with a static cache, and their share of the memory's bandwidth",
-    "Decoders on a GPU",
+    "Networks on a device",
     ShapeOptions,
     ways,
     figures,

@@ -6,21 +6,28 @@ export, which take minutes for large networks on a processor.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
+import string
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
+from tokenizers.processors import TemplateProcessing
 
 from export.graphs.cached_decoder import trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.graph import fused_ops, trace
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.writer import Built, BuiltGraphs, ExportedModel, write_model
-from loadtests.gpu.networks import ORIGIN, bytes_tokenizer, word_pieces
 from loadtests.load.lengths import WORDS
 from models.checkpoints.family import bert_config
 from models.checkpoints.gpt2 import GPT2, gpt2_config
 from models.checkpoints.llama import decoder_config
+from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.encoder import Encoder, EncoderConfig
 from models.networks.gpt import GPT, GPTConfig
 from models.networks.heads import ClassificationHead, SequenceClassifier
@@ -29,6 +36,9 @@ from service.contract.manifest import Layout, Manifest, Precision, Variant
 
 ShapeConfig: TypeAlias = EncoderConfig | GPTConfig | LlamaConfig
 SEED, MAX_BATCH_SIZE = 1, 64
+ORIGIN = "random weights"
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+FUSED = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PagedAttention", "LSTM")
 ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 BERT_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 GPT2_KEYS = ("n_embd", "n_layer", "n_head")
@@ -96,6 +106,28 @@ def timed_graphs(shape: str, device: str) -> list[tuple[Precision, Layout]]:
     return [("fp32", "")] if device == "cpu" else [("fp16", "paged"), ("fp16", "")]
 
 
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph of a model."""
+
+    precision: Precision
+    layout: str
+    path: Path
+    num_fused: int  # attentions and LSTMs, as the manifest says
+
+
+def graphs_of(folder: Path) -> list[Graph]:
+    """The graphs of a version."""
+    text = (folder / "manifest.json").read_text(encoding="utf-8")
+    return [
+        Graph(
+            *(each.precision, each.layout, folder / name),
+            num_fused=sum(each.fused.get(operator, 0) for operator in FUSED),
+        )
+        for name, each in Manifest.from_json(text).graphs.items()
+    ]
+
+
 def build(repository: Path, shape: str, device: str) -> None:
     """Write a version of a shape into the repository, whole or not at all."""
     network, graphs = network_of(shape), []
@@ -106,7 +138,7 @@ def build(repository: Path, shape: str, device: str) -> None:
     fields = BuiltGraphs(graphs[0], tuple(graphs[1:])).manifest_fields() | {"origin": ORIGIN}
     if is_encoder(shape):
         fields |= {"task": "text-classification", "labels": ("no", "yes")}
-        tokenizer, pad = word_pieces(tuple(WORDS)), network.pad_token_id
+        tokenizer, pad = word_pieces(), network.pad_token_id
     else:
         fields |= {"task": "text-generation", "eos_token_ids": network.config.eos_token_ids}
         tokenizer, pad = bytes_tokenizer(), 0
@@ -123,3 +155,28 @@ def _traced(network: Any, precision: Precision, layout: Layout) -> Any:
     if layout == "paged":
         return with_candidates(trace_paged_decoder(network, precision=precision))
     return with_candidates(trace_decoder(network, precision=precision, has_norms_inside=True))
+
+
+def bytes_tokenizer() -> Tokenizer:
+    """A token for each byte, and one that ends a text."""
+    pieces = {character: token for token, character in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = byte_level(BPE(pieces, []))
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return tokenizer
+
+
+def word_pieces() -> Tokenizer:
+    """WordPiece over common words and every ASCII character, for texts and pairs."""
+    characters = string.ascii_lowercase + string.digits + string.punctuation
+    pieces = (*SPECIAL, *WORDS, *characters, *(f"##{character}" for character in characters))
+    vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no secret
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(["[MASK]"])
+    return tokenizer

@@ -6,87 +6,34 @@ have one length. What is timed of ours gives the logits of the network that was 
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from functools import partial
 
 import numpy as np
+import torch
 
 from export.checks.parity import pad
-from loadtests.compare.worker import Run, Setup, Work
-from loadtests.compare.workers import attendant
-from loadtests.gpu.counts import encoder_flops
-from loadtests.gpu.measuring import CHECKED, Goal, machine_limits, with_goals
-from loadtests.gpu.models import Model
-from loadtests.gpu.parity import torch_device
-from loadtests.gpu.references import computed
-from loadtests.gpu.shapes import SHAPES, config_of, network_of
+from loadtests.compare.devices.counts import encoder_flops
+from loadtests.compare.devices.goals import CHECKED, Goal, with_goals
+from loadtests.compare.devices.options import ShapeOptions
+from loadtests.compare.devices.shapes import config_of, graphs_of, network_of
+from loadtests.compare.worker import Run, Work
 from loadtests.load.lengths import WINDOW_ROWS, mixed_sizes
 from loadtests.measure.records import (
     Column,
     Figure,
     Measure,
-    Options,
     Rounds,
     Turn,
     Way,
     by_columns,
 )
-from service.runtime.cpus import available_cpus
+from models.networks.heads import SequenceClassifier
 
 FIRST_ID = 5  # ids below are of special tokens
 NUM_REAL_ROWS = 128
 EAGER, COMPILED = "transformers, bf16", "torch.compile, bf16"
-Peer: TypeAlias = Literal["", "eager", "compiled"]
 MAX_ERROR = 5.0  # percent of the logits' size: bf16 has 3 digits, kept over 24 layers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeOptions(Options):
-    """A network whose graphs are in a repository, and what it is compared with."""
-
-    rounds: int = 100
-    shape: str
-    repository: Path
-    device: str
-    peer: Peer = ""
-    is_tiny: bool = False
-
-    def ours(self, stack: ExitStack, **options: object) -> Run:
-        """Our worker, opened when it is first given work, in this process."""
-        known = {"name": self.shape, "device": self.device}
-        setup = Setup(str(self.repository), self.threads, "", "", known | options)
-        return lazily(lambda: attendant.open_on(stack, setup))
-
-    def theirs(self, **options: object) -> Run:
-        """The same of transformers', with random weights in bfloat16."""
-        known = {"config": SHAPES[self.shape], "device": self.device, "dtype": "bfloat16"}
-        setup = Setup("", self.threads, "", "", known | options)
-
-        def opened() -> Run:
-            from loadtests.compare.workers import transformers  # it may be absent
-
-            return transformers.open_engine(setup)
-
-        return lazily(opened)
-
-    @property
-    def threads(self) -> int:
-        """One where models are tiny: on a busy machine two would wait for each other."""
-        return 1 if self.is_tiny else available_cpus()
-
-    @property
-    def limits(self) -> Any:
-        return machine_limits(self.device, is_tiny=self.is_tiny)
-
-
-def lazily(open_engine: Callable[[], Run]) -> Run:
-    """An engine that is opened with its first work, so that a fault is that work's."""
-    opened = cache(open_engine)
-    return lambda work: opened()(work)
 
 
 def loads(*, is_tiny: bool) -> dict[str, tuple[list[int], int]]:
@@ -100,30 +47,38 @@ def loads(*, is_tiny: bool) -> dict[str, tuple[list[int], int]]:
 
 def ways(options: ShapeOptions, stack: ExitStack) -> dict[str, Way]:
     """Each load with each of our graphs, and with the peer."""
-    config, found = config_of(options.shape), dict[str, Way]()
-    network = network_of(options.shape).to(torch_device(options.device))
-    engines, rates = {}, options.limits.flops_per_s
-    for graph in Model(options.shape, "", options.repository).graphs():
+    folder, config = options.version(is_text=False), config_of(options.shape)
+    network = network_of(options.shape).to(options.device)
+    engines, rates, found = {}, options.limits.flops_per_s, dict[str, Way]()
+    for graph in graphs_of(folder):
         name = f"ours, {graph.precision}, {graph.layout or 'packed'}"
         engines[name] = options.ours(stack, task="classify", graph=graph.path.name)
     if options.peer == "compiled":
         how = {"backend": "eager"} if options.is_tiny else {"mode": "reduce-overhead"}
         engines[COMPILED] = options.theirs(task="classify", compile=how)
-    elif options.peer:
+    elif options.peer == "eager":
         engines[EAGER] = options.theirs(task="classify")
     generator = np.random.default_rng(1)
     for load, (lengths, batch_rows) in loads(is_tiny=options.is_tiny).items():
         rows = [generator.integers(FIRST_ID, config.vocab_size, size).tolist() for size in lengths]
         work, flops = Work(rows, batch_rows), encoder_flops(config, lengths)
-        batches = (pad(each, 0) for each in work.batches())
-        expected = [
-            computed(network, [batch[name] for name in network.input_names]) for batch in batches
-        ]
+        expected = _logits(network, work, options.device)
         for name, run in engines.items():
-            logits = None if name in (EAGER, COMPILED) else np.concatenate(expected)
+            logits = None if name in (EAGER, COMPILED) else expected
             least_s = flops / rates[name.split(", ")[1]]
             found[f"{load}: {name}"] = partial(_turn, run, work, least_s, logits)
     return found
+
+
+@torch.inference_mode()
+def _logits(network: SequenceClassifier, work: Work, device: str) -> np.ndarray:
+    """Those of PyTorch in float32, of all rows."""
+    found = []
+    for rows in work.batches():
+        batch = pad(rows, 0)
+        inputs = (torch.from_numpy(batch[name]).to(device) for name in network.input_names)
+        found.append(network(*inputs).cpu().numpy())
+    return np.concatenate(found)
 
 
 def _turn(run: Run, work: Work, least_s: float, expected: np.ndarray | None) -> Turn:
@@ -149,9 +104,9 @@ def figures(rounds: Rounds) -> list[Figure]:
 
 
 ENCODERS = Measure(
-    "gpu-encoders",
+    "devices-encoders",
     "Encoders' graphs beside transformers, and their share of the device's matrix rate",
-    "Encoders on a GPU",
+    "Networks on a device",
     ShapeOptions,
     ways,
     figures,

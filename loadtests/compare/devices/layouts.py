@@ -15,11 +15,11 @@ from functools import partial
 
 import numpy as np
 
+from loadtests.compare.devices.counts import cache_bytes
+from loadtests.compare.devices.decoders import NUM_IDS, prompts_of, value_bytes
+from loadtests.compare.devices.options import ShapeOptions
+from loadtests.compare.devices.shapes import config_of
 from loadtests.compare.worker import Run, Work
-from loadtests.gpu.counts import cache_bytes
-from loadtests.gpu.decoders import NUM_IDS, prompts_of, value_bytes
-from loadtests.gpu.encoders import ShapeOptions
-from loadtests.gpu.shapes import config_of
 from loadtests.measure.records import Column, Figure, Measure, Rounds, Turn, Way, by_columns
 
 SLOTS, PAGED = "ours, slots", "ours, paged"
@@ -44,6 +44,7 @@ def shared_prompts(num_rows: int, num_shared: int, number: int) -> Work:
 
 def ways(options: ShapeOptions, stack: ExitStack) -> dict[str, Way]:
     """Each load over each layout that the device has."""
+    options.version(is_text=True)
     num_rows, num_shared = (4, 16) if options.is_tiny else (32, 256)
     config, number = config_of(options.shape), value_bytes(options.device)
     found: dict[str, Way] = {}
@@ -100,9 +101,9 @@ def figures(rounds: Rounds) -> list[Figure]:
 
 
 LAYOUTS = Measure(
-    "gpu-layouts",
+    "devices-layouts",
     "The paged cache beside slots, with prompts alike and prompts that share beginnings",
-    "Layouts of the cache",
+    "Networks on a device",
     ShapeOptions,
     ways,
     figures,

@@ -1,0 +1,95 @@
+"""LoRA adapters of PEFT that are served beside the base that their files name."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from commands.folders.cache import Cache, Entry
+from commands.folders.cost import START_S
+from commands.folders.keys import contents_of, key_of
+from commands.folders.reports import ADAPTER, Reports, decisions
+from commands.folders.running import run_worker
+from commands.folders.sources import Source
+from models.checkpoints import file_names
+from models.errors import CheckpointError
+from models.json_files import read_object
+
+OURS_BY_PEFT = {
+    "q_proj": "query",
+    "k_proj": "key",
+    "v_proj": "value",
+    "o_proj": "output",
+    "gate_proj": "gate",
+    "up_proj": "expand",
+    "down_proj": "contract",
+}
+
+
+def options_for(adapters: Sequence[Source]) -> dict[str, Any]:
+    """Settings of the export that adapters ask for."""
+    if not adapters:
+        return {}
+    ranks, targets = [], set()
+    for adapter in adapters:
+        config = config_of(adapter)
+        ranks.append(int(config.get("r", 0)))
+        targets |= {OURS_BY_PEFT[name] for name in config["target_modules"] if name in OURS_BY_PEFT}
+    return {
+        "lora_rank": max(ranks),
+        "lora_slots": max(4, len(ranks)),
+        "lora_targets": ",".join(sorted(targets)) or "query,value",
+    }
+
+
+def config_of(adapter: Source) -> dict[str, Any]:
+    path = Path(adapter.where) / file_names.ADAPTER_CONFIG
+    config = read_object(path)
+    modules, rank = config.get("target_modules"), config.get("r")
+    if not isinstance(modules, list) or not isinstance(rank, int):
+        raise CheckpointError(f"{path}: r and target_modules must be a number and a list of names")
+    return config
+
+
+def adapter_entry(
+    adapter: Source,
+    bases: Mapping[str, tuple[Path, Entry]],
+    cache: Cache,
+    reports: Reports,
+) -> Entry:
+    """The kept adapter beside its base: the one that its files name, or the only one."""
+    stated = str(config_of(adapter).get("base_model_name_or_path") or "")
+    fitting = [
+        name
+        for name, (folder, entry) in bases.items()
+        if stated in (str(folder), str(entry.facts["source"])) or Path(stated).name == folder.name
+    ]
+    generating = [name for name, (_, e) in bases.items() if e.facts["task"] == "text-generation"]
+    names = fitting or generating
+    if len(names) != 1:
+        raise CheckpointError(
+            f"--adapter {adapter.where} says that its base is '{stated}', and {len(names)} of the "
+            "models that are served may be that: serve one base at a time"
+        )
+    (base,) = names
+    folder, entry = bases[base]
+    key = key_of(contents_of(Path(adapter.where)), {"base": base, "entry": entry.folder.name})
+    found = cache.find(key)
+    if found is None:
+        job = {
+            "form": ADAPTER,
+            "folder": str(Path(adapter.where).resolve()),
+            "base": base,
+            "base_model": str(entry.model.resolve()),
+            "base_folder": str(folder),
+        }
+        found = cache.make(
+            key,
+            lambda target: {
+                "source": adapter.where,
+                "folder": str(Path(adapter.where).resolve()),
+                **run_worker({**job, "target": str(target)}, adapter.name, START_S, reports),
+            },
+            lambda: reports.say(f"{adapter.name}: another process makes it, and is waited for"),
+        )
+    reports.say(f"{adapter.name}: {decisions(found.facts)}")
+    return found

@@ -1,0 +1,51 @@
+"""A model of a folder whose weights PyTorch reads: imported and exported."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from commands.folders.cache import MODEL
+from commands.folders.cost import default_precision
+from commands.folders.importing import read_checkpoint
+from export.exporter import export_any
+from export.settings import ExportSettings
+from models.recipes.import_settings import ImportSettings
+
+CONFIG_FILE = "config.pbtxt"
+
+
+def make(job: dict[str, Any], repository: Path, on_step: Callable[[str], None]) -> dict[str, Any]:
+    """Write the model into the repository; the facts are what people are told of it."""
+    on_step("reading the folder")
+    checkpoint = read_checkpoint(job["folder"], ImportSettings(**job["import"]))
+    num_weights = sum(each.numel() for each in checkpoint.model.parameters())
+    target, precision = job["device"], job["precision"]
+    if precision == "auto" and target == "cpu":
+        precision = default_precision(num_weights, has_cuda=False)
+    settings = ExportSettings(
+        name=MODEL, repository=repository, precision=precision, target=target, **job["export"]
+    )
+    exported = export_any(checkpoint, settings, on_step=on_step)
+    without_name(repository / MODEL / CONFIG_FILE)
+    manifest = exported.manifest
+    return {
+        "task": manifest.task,
+        "precision": manifest.precision,
+        "max_tokens": manifest.max_tokens,
+        "labels": list(manifest.labels),
+        "pooling": manifest.pooling,
+        "has_chat_template": bool(checkpoint.chat),
+        "num_weights": num_weights,
+        "parity": manifest.parity,
+    }
+
+
+def without_name(path: Path) -> None:
+    """Take the model's name out of its configuration, so that it may be served under any."""
+    if path.is_file():
+        config = text_format.Parse(path.read_text(encoding="utf-8"), ModelConfig())
+        config.ClearField("name")
+        path.write_text(text_format.MessageToString(config), encoding="utf-8")

@@ -1,0 +1,186 @@
+"""Folders and hub ids made ready to be served: each found among the kept exports, or made now.
+
+The work is done by `worker.py` in a process of its own; here are the plan, the progress, and the
+lines that say what was decided and by which flag that is changed. Imports no PyTorch.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from commands.folders.adapters import adapter_entry, options_for
+from commands.folders.cache import Cache, Entry
+from commands.folders.cost import Cost, cost_of, default_precision, free_memory
+from commands.folders.explanation import INSTALL
+from commands.folders.keys import contents_of, key_of
+from commands.folders.reports import Reports, decisions
+from commands.folders.running import PreparationError, run_worker
+from commands.folders.settings import FolderSettings
+from commands.folders.sources import Source, commit_of, folder_of, parse_source
+from models.checkpoints.plan import Plan, check_small_files, is_repository, recognise
+from models.errors import CheckpointError
+from models.writing import amount
+from service.contract.files import find_models
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """All that decides what an export is, beside its source."""
+
+    settings: FolderSettings
+    imports: Mapping[str, Any]  # fields of ImportSettings that are not their defaults
+    precision: str  # as the server's setting has it
+    target: str  # of the export: cpu or cuda
+    adapters: tuple[Source, ...] = ()
+
+
+@dataclass(slots=True)
+class Served:
+    """Models by the name that each is served under, and the folders that links lead to."""
+
+    models: dict[str, Path] = field(default_factory=dict)
+    targets: set[Path] = field(default_factory=set)
+
+    def add(self, name: str, model: Path, target: Path) -> None:
+        """Raise `CheckpointError` for a name that is taken."""
+        if name in self.models:
+            raise CheckpointError(
+                f"two models would be served as '{name}': name one of them by NAME=FOLDER"
+            )
+        self.models[name] = model.resolve()
+        self.targets.add(target.resolve())
+
+
+@contextmanager
+def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator[tuple[Path, str]]:
+    """A model repository of links to all that is served, and the folders that they lead to.
+
+    Raises `ModelError`; nothing that was half made is left then.
+    """
+    cache = Cache(wishes.settings.cache, wishes.settings.folder_cache_bytes)
+    cache.clean()
+    served = Served()
+    bases: dict[str, tuple[Path, Entry]] = {}
+    for source in map(parse_source, given):
+        if source.is_folder and Path(source.where).is_dir() and is_repository(Path(source.where)):
+            for name in find_models(Path(source.where)):
+                served.add(name, Path(source.where) / name, Path(source.where))
+            reports.say(f"{source.where}: a model repository")
+            continue
+        folder, entry = _entry_of(source, wishes, cache, reports)
+        served.add(source.name, entry.model, entry.folder)
+        bases[source.name] = (folder, entry)
+    for adapter in wishes.adapters:
+        entry = adapter_entry(adapter, bases, cache, reports)
+        served.add(adapter.name, entry.model, entry.folder)
+    with tempfile.TemporaryDirectory(prefix="attendant-models-") as scratch:
+        for name, model in served.models.items():
+            (Path(scratch) / name).symlink_to(model, target_is_directory=True)
+        yield Path(scratch), ":".join(map(str, sorted(served.targets)))
+
+
+def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) -> tuple[Path, Entry]:
+    """The kept export of a source, made now where there is none."""
+    if source.is_folder:
+        folder = Path(source.where)
+        if not folder.is_dir():
+            recognise(folder).check()
+        contents: object = contents_of(folder)
+    else:
+        commit = commit_of(source, wishes.settings)
+        folder, contents = Path(source.where), [source.where, commit]
+        if commit is None:
+            folder = _fetched(source, wishes)
+            contents = [source.where, folder.name]
+    options = {
+        "import": wishes.imports,
+        "precision": wishes.precision,
+        "target": wishes.target,
+        "export": options_for(wishes.adapters),
+        "pair_template": _text_of(wishes.imports.get("pair_template")),
+    }
+    key = key_of(contents, options)
+    if wishes.settings.refresh:
+        cache.forget(key)
+    entry = cache.find(key)
+    if entry is not None:
+        reports.say(f"{source.name}: kept from an earlier start ({decisions(entry.facts)})")
+        return Path(str(entry.facts["folder"])), entry
+    if not source.is_folder:
+        folder = _fetched(source, wishes)
+    plan = recognise(folder)
+    plan.check()
+    cost = _check_room(source, plan, wishes, cache, reports)
+    job = {
+        "form": plan.form,
+        "folder": str(folder),
+        "import": {**wishes.imports, "origin": source.where if not source.is_folder else None},
+        "precision": wishes.precision,
+        "device": wishes.target,
+        "export": options["export"],
+    }
+    started_s = time.monotonic()
+    made = cache.make(
+        key,
+        lambda target: {
+            "source": source.where,
+            "folder": str(folder.resolve()),
+            "options": options,
+            **run_worker({**job, "target": str(target)}, source.name, cost.seconds, reports),
+        },
+        lambda: reports.say(
+            f"{source.name}: another process makes the same export, and is waited for"
+        ),
+    )
+    seconds = time.monotonic() - started_s
+    reports.say(
+        f"{source.name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
+    )
+    return folder.resolve(), made
+
+
+def _text_of(path: str | None) -> str | None:
+    """The text of a file, which counts for a key rather than the file's name."""
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"--pair-template {path} cannot be read: {error}") from error
+
+
+def _fetched(source: Source, wishes: Wishes) -> Path:
+    return folder_of(source, wishes.settings, lambda folder: check_small_files(folder))
+
+
+def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, reports: Reports) -> Cost:
+    """The estimate of an export. Raises where a library or disk is missing, before it begins."""
+    missing = [name for name in plan.needs if find_spec(name) is None]
+    if missing:
+        raise PreparationError(
+            f"the first start of {source.where} needs {', '.join(missing)}, which makes the graph "
+            f"of its weights: {INSTALL}; later starts, and serving, do not need it"
+        )
+    precision = wishes.precision
+    if precision == "auto":
+        precision = default_precision(plan.num_weights, has_cuda=wishes.target == "cuda")
+    cost = cost_of(plan.num_weights, precision)
+    cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it
+    free = free_memory()
+    reports.say(
+        f"{source.name}: a folder {plan.what}, {plan.architecture or plan.model_type}, "
+        f"{amount(plan.num_bytes)} of weights; the export takes about {cost.seconds:.0f} s, "
+        f"{amount(cost.export_memory_bytes)} of memory and {amount(cost.disk_bytes)} of disk"
+    )
+    if cost.export_memory_bytes > free:
+        reports.say(
+            f"{source.name}: warning: {amount(free)} of memory are free, so the export may fail: "
+            "export it on a larger machine (attendant import, attendant export), and serve the "
+            "model repository here"
+        )
+    return cost

@@ -1,0 +1,64 @@
+"""Lines on stderr about folders that are made ready, and how long the one that is made still takes.
+
+On a terminal the current step is a line that is drawn again each second; elsewhere each step has a
+line of its own.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.text import Text
+
+from commands.errors import errors
+
+ADAPTER = "adapter"  # in place of a task
+
+
+def decisions(facts: Mapping[str, Any]) -> str:
+    """The decisions in words, each with the flag that changes it."""
+    if facts["task"] == ADAPTER:
+        return f"an adapter of {facts['base']}, rank {facts['rank']}"
+    parts = [
+        f"{facts['task']} (--task)",
+        f"{facts['precision']} (--precision)",
+        f"at most {facts['max_tokens']:,} tokens"
+        + (" (--context)" if facts["task"] == "text-generation" else ""),
+    ]
+    if facts["pooling"]:
+        parts.append(f"pooling: {facts['pooling']} (--pooling, --normalize)")
+    if facts["has_chat_template"]:
+        parts.append("with a chat template")
+    return ", ".join(parts)
+
+
+class Steps:
+    """The steps of one export, with the time left by its estimate."""
+
+    def __init__(self, show: Callable[[str], None], name: str, seconds: float) -> None:
+        self._show, self._name, self._seconds = show, name, seconds
+        self._start_s = time.monotonic()
+
+    def step(self, text: str) -> None:
+        """Show the step that begins."""
+        passed = time.monotonic() - self._start_s
+        left = self._seconds - passed
+        about = f"about {left:.0f} s left" if left >= 1 else f"{passed:.0f} s so far"
+        self._show(f"{self._name}: {text} ({about})")
+
+
+class Reports:
+    """The lines that `attendant serve` prints before it serves."""
+
+    def say(self, line: str) -> None:
+        errors.print(Text(line), soft_wrap=True)
+
+    @contextmanager
+    def steps(self, name: str, seconds: float) -> Iterator[Steps]:
+        """While entered, the steps of an export that is expected to take so many seconds."""
+        if not errors.is_terminal:
+            yield Steps(self.say, name, seconds)
+            return
+        with errors.status(f"{name}: starting") as status:
+            yield Steps(lambda line: status.update(Text(line)), name, seconds)

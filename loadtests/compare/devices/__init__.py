@@ -1,0 +1,1 @@
+"""Networks on a device: measures whose ways are workers in this process."""

@@ -1,0 +1,337 @@
+"""`attendant serve FOLDER`: a first start makes an export, and later ones find it."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from commands.folders import cost, preparing
+from commands.folders.cache import ENTRY_FILE, MODEL, Cache
+from commands.folders.keys import contents_of, key_of
+from commands.folders.preparing import Wishes, prepared
+from commands.folders.reports import Reports, Steps
+from commands.folders.running import PreparationError
+from commands.folders.settings import FolderSettings
+from commands.folders.sources import parse_source
+from commands.main import app
+from models.checkpoints.checkpoint import save_checkpoint
+from models.errors import CheckpointError, OutputError
+from service.contract.files import ModelSource, take_snapshot
+from service.errors import LoadError
+from service.observe.observers import Observers
+from service.repository.loading import Openers
+from service.repository.repository import ModelRepository
+from service.settings import Settings
+from tests.commands.folders.test_explain import classifier
+from tests.export.test_adapters import said, write_peft
+from tests.fakes.hub import COMMIT, fake_hub
+from tests.fakes.scalers import Listener
+from tests.fakes.tiny_llama import tiny_llama, tiny_llama_generator
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 240
+MIB = 2**20
+
+
+class Lines(Reports):
+    """Reports that are kept."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    @contextmanager
+    def steps(self, name: str, seconds: float) -> Iterator[Steps]:
+        yield Steps(self.say, name, seconds)
+
+
+def wishes(cache: Path, **changes: Any) -> Wishes:
+    settings = FolderSettings(folder_cache=cache, **changes)
+    return Wishes(settings, {}, "auto", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder, and a cache with its export."""
+    folder = classifier(tmp_path_factory.mktemp("folders") / "Mine")
+    cache = tmp_path_factory.mktemp("cache")
+    reports = Lines()
+    with prepared([str(folder)], wishes(cache), reports) as (repository, targets):
+        manifest = json.loads((repository / "mine" / "1" / "manifest.json").read_text())
+        assert (manifest["task"], manifest["precision"]) == ("text-classification", "fp32")
+        assert targets == str(next(cache.glob("*/entry.json")).parent.resolve())
+    text = "\n".join(reports.lines)
+    assert "mine: a folder of transformers, BertForSequenceClassification" in text
+    assert "s left)" in text
+    assert "text-classification (--task), fp32 (--precision)" in text
+    assert not list(cache.glob(".*.making"))
+    return folder, cache
+
+
+def test_a_second_start_imports_neither_torch_nor_transformers(made: tuple[Path, Path]) -> None:
+    """In a process of its own, in which their import fails; it is served, and answers."""
+    folder, cache = made
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        "from commands.main import main; main()\n"
+    )
+    ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
+    line = [sys.executable, "-c", program, "serve", f"other={folder}", *ports]
+    line += ["--folder-cache", str(cache), "--try-models"]
+    served = subprocess.Popen(  # noqa: S603 - our own program
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert served.stdout is not None
+    try:
+        text = ""
+        for printed in served.stdout:
+            text += printed
+            if printed.startswith("gRPC"):
+                break
+        assert "other" in text, "it answers its example under the name that was given"
+    finally:
+        served.send_signal(signal.SIGTERM)
+        _, log = served.communicate(timeout=PATIENCE_S)
+    assert "other: kept from an earlier start (text-classification (--task)" in log
+
+
+def test_what_changes_an_export_changes_its_key(made: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made[0], tmp_path / "copy", dirs_exist_ok=True))
+    before = contents_of(folder)
+    assert key_of(before, {}) == key_of(contents_of(folder), {})
+    assert key_of(before, {}) != key_of(before, {"precision": "int8"})
+    os.utime(folder / "config.json")
+    assert contents_of(folder) == before, "small files count by what they hold"
+    (folder / "config.json").write_text("{}")
+    assert contents_of(folder) != before
+
+
+def test_a_model_repository_is_served_beside_folders(made: tuple[Path, Path]) -> None:
+    folder, cache = made
+    repository = ROOT / "model_repository"
+    if not (repository / "gpt").is_dir():
+        pytest.skip("the default models are not made")
+    with prepared([str(folder), str(repository)], wishes(cache), Lines()) as (links, targets):
+        names = {path.name for path in links.iterdir()}
+        assert {"mine", "gpt"} <= names
+        assert str(repository.resolve()) in targets.split(":")
+
+
+def test_two_models_of_one_name_are_refused(made: tuple[Path, Path]) -> None:
+    folder, cache = made
+    with (
+        pytest.raises(CheckpointError, match="two models would be served as 'mine'"),
+        prepared([str(folder), str(folder)], wishes(cache), Lines()),
+    ):
+        pass
+
+
+def test_a_folder_that_is_refused_is_refused_as_by_import(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    line = ["serve", str(tmp_path), "--folder-cache", str(tmp_path / "cache")]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 1
+    assert "is a folder of GGUF" in result.output
+
+
+def test_a_missing_library_is_said_before_anything_is_made(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "find_spec", lambda _: None)
+    with (
+        pytest.raises(PreparationError, match=r"needs torch, .*pip install 'attendant\[cpu,train"),
+        prepared([str(made[0])], wishes(tmp_path), Lines()),
+    ):
+        pass
+
+
+def test_a_full_disk_is_said_before_the_export_begins(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commands.folders.cache.free_disk", lambda _: 1_000)
+    with (
+        pytest.raises(OutputError, match=r"1\.0 kB are free in .*--folder-cache"),
+        prepared([str(made[0])], wishes(tmp_path), Lines()),
+    ):
+        pass
+    with (
+        pytest.raises(OutputError, match="--folder-cache-bytes allows 1 bytes"),
+        prepared([str(made[0])], wishes(tmp_path, folder_cache_bytes=1), Lines()),
+    ):
+        pass
+
+
+def test_a_worker_that_is_killed_leaves_nothing_half(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """SIGINT at the server ends the worker too; a start after SIGKILL removes what is left."""
+    cache = tmp_path / "cache"
+    line = [sys.executable, "-m", "commands", "serve", str(made[0]), "--folder-cache", str(cache)]
+    for number in (signal.SIGINT, signal.SIGKILL):
+        served = subprocess.Popen(  # noqa: S603 - our own program
+            line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
+        )
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not list(cache.glob(".*.making")) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        served.send_signal(number)
+        assert served.wait(PATIENCE_S) == (130 if number == signal.SIGINT else -number)
+        assert bool(list(cache.glob(".*.making"))) == (number == signal.SIGKILL)
+    Cache(cache, MIB).clean()
+    assert not list(cache.glob(".*.making"))
+    assert not Cache(cache, MIB).entries()
+
+
+def write_entry(num_bytes: int) -> Any:
+    def make(target: Path) -> dict[str, Any]:
+        (target / MODEL).mkdir()
+        (target / MODEL / "model.onnx").write_bytes(bytes(num_bytes))
+        return {"task": "none"}
+
+    return make
+
+
+def test_the_least_recently_served_exports_are_removed_first(tmp_path: Path) -> None:
+    """And none that is open, here or in another process."""
+    first = Cache(tmp_path, 3 * MIB)
+    for number in range(2):
+        first.make(f"k{number}", write_entry(MIB), lambda: None)
+    other = Cache(tmp_path, 3 * MIB)
+    other.make("k2", write_entry(2 * MIB), lambda: None)
+    assert {entry.folder.name for entry in other.entries()} == {"k0", "k1", "k2"}
+    for lock in first._open:
+        os.close(lock)
+    other.make("k3", write_entry(10), lambda: None)
+    assert {entry.folder.name for entry in other.entries()} == {"k2", "k3"}
+
+
+def test_a_failed_export_leaves_no_entry(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, MIB)
+
+    def fail(target: Path) -> dict[str, Any]:
+        (target / "model").mkdir()
+        raise OutputError("full")
+
+    with pytest.raises(OutputError, match="full"):
+        cache.make("k", fail, lambda: None)
+    assert cache.find("k") is None
+    assert [path.name for path in tmp_path.iterdir()] == [".k.lock"] or not cache.entries()
+    assert not list(tmp_path.glob(".*.making"))
+
+
+def test_two_starts_at_once_make_an_export_once(tmp_path: Path) -> None:
+    """The second waits, and finds what the first has made."""
+    program = (
+        "import sys, time; from pathlib import Path; from commands.folders.cache import Cache\n"
+        "cache = Cache(Path(sys.argv[1]), 10**9)\n"
+        "def make(target):\n"
+        "    (target / 'model').mkdir(); time.sleep(1); print('made', flush=True); return {}\n"
+        "cache.make('k', make, lambda: None)\n"
+    )
+    line = [sys.executable, "-c", program, str(tmp_path)]
+    processes = [
+        subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT)  # noqa: S603
+        for _ in range(2)
+    ]
+    printed = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
+    assert "".join(printed).split() == ["made"]
+    assert (tmp_path / "k" / ENTRY_FILE).is_file()
+
+
+def test_refreshing_what_another_server_has_open_is_refused(tmp_path: Path) -> None:
+    Cache(tmp_path, MIB).make("k", write_entry(1), lambda: None)
+    with pytest.raises(OutputError, match="served by another process"):
+        Cache(tmp_path, MIB).forget("k")
+
+
+def test_a_hub_id_is_served_and_found_again_without_the_hub(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is the commit, which the hub's cache has; no worker is needed the second time."""
+    facts = {
+        "task": "text-classification",
+        "precision": "fp32",
+        "max_tokens": 9,
+        "pooling": "",
+        "has_chat_template": False,
+    }
+
+    def worker(job: dict[str, Any], *_: object) -> dict[str, Any]:
+        assert job["folder"].endswith(COMMIT)
+        (Path(job["target"]) / MODEL).mkdir()
+        return facts
+
+    monkeypatch.setattr(preparing, "run_worker", worker)
+    home = tmp_path / "home"
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(home / "hub"))
+    monkeypatch.setenv("HF_HOME", str(home))
+    reports = Lines()
+    with fake_hub("owner/Mine", made[0]) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        with prepared(["owner/Mine"], wishes(tmp_path / "cache"), reports) as (links, _):
+            assert [path.name for path in links.iterdir()] == ["mine"]
+    monkeypatch.setattr(preparing, "run_worker", None)
+    with prepared(["owner/Mine"], wishes(tmp_path / "cache", offline=True), reports):
+        pass
+    assert reports.lines[-1].startswith("mine: kept from an earlier start")
+
+
+async def test_an_adapter_is_served_beside_its_base(tmp_path: Path) -> None:
+    """The base's export has room for the adapter's rank; both are loaded under their names."""
+    network = tiny_llama(num_layers=1, hidden_size=256, intermediate_size=512)
+    save_checkpoint(tiny_llama_generator(network), tmp_path / "base")
+    write_peft(tmp_path / "Polite", num_in=256)
+    wanted = replace(wishes(tmp_path / "cache"), adapters=(parse_source(f"{tmp_path}/Polite"),))
+    with prepared([str(tmp_path / "base")], wanted, Lines()) as (links, targets):
+        settings = Settings(model_repository=links, link_targets=targets, kv_cache_bytes=2**22)
+        models = ModelRepository(settings, Observers(), Openers())
+        try:
+            await models.load_all(Listener())
+            assert models.failures == {}
+            answers = [await said(models, name) for name in ("base", "polite")]
+        finally:
+            await asyncio.to_thread(models.close, 10)
+    assert answers[0] != answers[1]
+
+
+def test_an_adapter_without_a_base_is_refused() -> None:
+    result = CliRunner().invoke(app, ["serve", "--adapter", "a=b"])
+    assert result.exit_code == 2
+    assert "needs its base: attendant serve BASE" in result.output
+
+
+def test_links_out_of_a_repository_are_followed_to_named_folders_alone(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    entry = next(made[1].glob(f"*/{ENTRY_FILE}")).parent.resolve()
+    (tmp_path / "mine").symlink_to(entry / MODEL, target_is_directory=True)
+    with pytest.raises(LoadError, match="is a link out of the model repository"):
+        take_snapshot(ModelSource.of(tmp_path, "mine"))
+    snapshot = take_snapshot(ModelSource.of(tmp_path, "mine", targets=(entry,)))
+    assert "1/model.onnx" in snapshot
+
+
+def test_the_estimate_is_of_the_right_size() -> None:
+    """MiniLM's export in fp32 took 25 s and 1.2 GB at most on two cores."""
+    estimate = cost.cost_of(22_700_000, "fp32")
+    assert 10 < estimate.seconds < 60
+    assert 0.8e9 < estimate.export_memory_bytes < 2e9
+    assert cost.default_precision(10**9, has_cuda=False) == "int8"
+    assert cost.default_precision(10**6, has_cuda=False) == "fp32"
+    assert cost.free_memory() > 0
