@@ -15,7 +15,7 @@ from typer.models import OptionInfo
 
 from commands.main import COMMANDS, app
 from commands.serve import serve_command
-from deploy.generate import calls, metrics, rooms
+from deploy.generate import bounds, calls, metrics, rooms
 from models.checkpoints.setting_keys import table_of_keys
 
 FOLDER = Path(__file__).parents[2] / "docs"
@@ -41,7 +41,7 @@ def _commands() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    """A table for each panel of `attendant serve --help`."""
+    """A table for each panel of `attendant serve --help`, and one of bounds without a flag."""
     parameters = inspect.signature(serve_command).parameters.values()
     options = [each for each in parameters if isinstance(each.default, OptionInfo)]
     for panel in dict.fromkeys(each.default.rich_help_panel for each in options):
@@ -51,6 +51,8 @@ def _settings() -> Iterator[str]:
         for each in options:
             if each.default.rich_help_panel == panel:
                 yield _row(each.name, each.default)
+    yield "\n## Bounds without a flag\n"
+    yield from bounds.table()
     yield ""
 
 

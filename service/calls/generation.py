@@ -60,7 +60,7 @@ class GenerationUsage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GenerationTimings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a request spent its time, in seconds."""
+    """Durations of the parts of a generation, in seconds."""
 
     queue_seconds: float = 0.0
     time_to_first_token_seconds: float = 0.0

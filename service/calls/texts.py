@@ -204,7 +204,7 @@ class Classifications(Answered, frozen=True, kw_only=True):
 
 
 class PairScore(msgspec.Struct, frozen=True):
-    """How well the texts of a pair match."""
+    """Score of how well the texts of a pair match."""
 
     score: float
     num_tokens: int

@@ -176,7 +176,7 @@ class Plan:
 
 
 def _num_prompt_logprobs(asked: CompletionRequest) -> int | None:
-    """How many likeliest tokens the prompt's scores need; None where it is not scored."""
+    """Number of likeliest tokens that the prompt's scores need; None where it is not scored."""
     numbers = (asked.value_of("prompt_logprobs"), asked.logprobs if asked.echo else None)
     return max((number for number in numbers if number is not None), default=None)
 
