@@ -15,22 +15,14 @@ from unicodedata import category
 import typer
 from attendant.v1 import generation_pb2 as pb
 
-from commands.ask.client.client import Client
-from commands.ask.options import (
-    MAX_UINT32,
-    MAX_UINT64,
-    SERVER,
-    AsJson,
-    Model,
-    Server,
-    Version,
-    asks,
-    console,
-    show,
-)
+from commands.ask.asked import Asked
+from commands.ask.options import console
 from commands.ask.shown import generation_tables as tables
 from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
+from service.calls.record import U32
+
+U64 = 2**64 - 1
 
 Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]
 CanStream = Annotated[
@@ -41,7 +33,6 @@ CanStream = Annotated[
         help="Print text while it is generated, or only when it is complete.",
     ),
 ]
-PATIENT = SERVER._replace(timeout_s=300.0)  # for text that is read while it is generated
 
 
 def _sampling(
@@ -57,14 +48,14 @@ SAMPLING = (
         int | None,
         "Largest number of output tokens; 0 only scores the prompt, see --prompt-logprobs.",
         0,
-        MAX_UINT32,
+        U32,
     ),
     _sampling(
         "min_tokens",
         int | None,
         "Smallest number of output tokens: the text does not end before.",
         0,
-        MAX_UINT32,
+        U32,
     ),
     _sampling(
         "temperature",
@@ -78,7 +69,7 @@ SAMPLING = (
         int | None,
         "Sample from the K most likely tokens; 0 means no limit.",
         0,
-        MAX_UINT32,
+        U32,
     ),
     _sampling(
         "top_p",
@@ -91,16 +82,16 @@ SAMPLING = (
         int | None,
         "Seed of the random numbers; the same seed gives the same text.",
         0,
-        MAX_UINT64,
+        U64,
     ),
     _sampling("stop", list[str] | None, "Text that ends the output; may be given more than once."),
-    _sampling("n", int | None, "Number of samples.", 1, MAX_UINT32),
+    _sampling("n", int | None, "Number of samples.", 1, U32),
     _sampling(
         "beam_width",
         int | None,
         "Number of beams of a beam search, in place of sampling; the --n best are printed.",
         0,
-        MAX_UINT32,
+        U32,
     ),
     _sampling(
         "length_penalty",
@@ -119,7 +110,7 @@ SAMPLING = (
         int | None,
         "Never repeat a sequence of this number of tokens, the prompt included; 0 means off.",
         0,
-        MAX_UINT32,
+        U32,
     ),
     _sampling(
         "prompt_logprobs",
@@ -127,7 +118,7 @@ SAMPLING = (
         "Print the log-probability of each token of the prompt, and this number of most likely "
         "tokens at its place.",
         0,
-        MAX_UINT32,
+        U32,
     ),
     _sampling(
         "presence_penalty",
@@ -153,28 +144,21 @@ SAMPLING = (
 )
 
 
-def _generate(
-    model: Model,
-    prompt: Prompt,
-    version: Version = "",
-    can_stream: CanStream = True,
-    as_json: AsJson = False,
-    server: Server = PATIENT,
-    **sampling: Any,
-) -> None:
-    params = params_of(sampling)
+def _generate(asked: Asked, prompt: Prompt, can_stream: CanStream = True, **sampling: Any) -> None:
     request = pb.GenerateRequest(
-        model=model,
-        version=version,
         text=sys.stdin.read() if prompt == "-" else prompt,
-        sampling_params=params,
+        sampling_params=params_of(sampling),
+        **asked.fields,
     )
-    with Client(*server) as client:
+    with asked.client() as client:
         is_one_text = sampling["n"] in (None, 1) and sampling["prompt_logprobs"] is None
-        if can_stream and not as_json and is_one_text:
+        if can_stream and not asked.as_json and is_one_text:
             _write(client.stream(request))
         else:
-            _show_whole(client.ask(request), as_json)
+            _show_whole(asked, client.generate(request))
+
+
+generate = command_of(_generate, [*own_parameters(_generate), *SAMPLING])
 
 
 def params_of(sampling: dict[str, Any]) -> pb.SamplingParams:
@@ -196,9 +180,6 @@ def _schema_in(path: Path) -> str:
         raise typer.BadParameter(text, param_hint="'--json-schema'") from error
 
 
-generate = asks(command_of(_generate, [*own_parameters(_generate), *SAMPLING]))
-
-
 def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     """Print text as it arrives, then the token counts and times of the last chunk."""
     last = pb.GenerateChunk()
@@ -215,9 +196,9 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     _print_account(last)
 
 
-def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
-    if as_json:
-        show(response, tables.generated, as_json)
+def _show_whole(asked: Asked, response: pb.GenerateResponse) -> None:
+    if asked.as_json:
+        asked.show(response, tables.generated)
         return
     if response.prompt_logprobs:
         console.print(tables.scored(response.prompt_logprobs))

@@ -19,10 +19,16 @@ class FillMask(Call, frozen=True):
         Texts, said("Texts with masks.", counted=True, also={"huggingface": "inputs"})
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    top_k: Annotated[int, said("Words for each mask; 0 stands for 5.", low=0, high=U32)] = 0
+    top_k: Annotated[
+        int, said("Words for each mask, most likely first; 0 stands for 5.", low=0, high=U32)
+    ] = 0
     candidates: Annotated[
         Texts,
-        said("Words to choose among; not together with top_k.", also={"huggingface": "targets"}),
+        said(
+            "Score only this word, which must be a single token.",
+            flag="candidate",
+            also={"huggingface": "targets"},
+        ),
     ] = ()
 
 
@@ -36,7 +42,7 @@ class ClassifyTokens(Call, frozen=True):
     aggregation: Annotated[
         Aggregation,
         said(
-            "Way in which tokens make a word; by default by its first token.",
+            "How tokens make a word; none given is first.",
             also={"huggingface": "aggregation_strategy"},
         ),
     ] = ""
@@ -47,22 +53,31 @@ class Answer(Call, frozen=True):
     """A question about a context."""
 
     question: Annotated[
-        str, said("Question about the context.", also={"huggingface": "inputs.question"})
+        str,
+        said(
+            "Question to answer from the context.",
+            argument=True,
+            also={"huggingface": "inputs.question"},
+        ),
     ] = ""
     context: Annotated[
-        str, said("The text that has the answer.", also={"huggingface": "inputs.context"})
+        str, said("Text that contains the answer.", also={"huggingface": "inputs.context"})
     ] = ""
-    top_k: Annotated[int, said("Answers, best first; 0 stands for 1.", low=0, high=U32)] = 0
+    top_k: Annotated[
+        int, said("Largest number of answers, best first; 0 stands for 1.", low=0, high=U32)
+    ] = 0
     max_answer_tokens: Annotated[
         int,
         said(
-            "Most tokens of an answer; 0 stands for 30.",
+            "Longest answer in tokens; 0 means 30.",
             low=0,
             high=U32,
             also={"huggingface": "max_answer_len"},
         ),
     ] = 0
-    must_answer: Annotated[bool, said("Give an answer even where none is more likely.")] = False
+    must_answer: Annotated[
+        bool, said("Answer even if it is more likely that the context has no answer.")
+    ] = False
 
 
 class Fill(msgspec.Struct, frozen=True):

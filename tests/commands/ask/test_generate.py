@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from attendant.v1 import generation_pb2 as pb
-from attendant.v1 import text_pb2
 from rich.console import Console
 
-from commands.ask.client.client import TRIAL_TOKENS, try_models
 from commands.ask.shown import generation_tables as tables
 from commands.ask.shown.model_table import ModelTable
+from commands.ask.trials import TRIAL_TOKENS, try_models
+from service.calls.models import ModelFacts, Models
 from tests.fakes.command_line import run
 from tests.fakes.serving import Served, within_patience
 from tests.fakes.sessions import greedy_text
@@ -164,10 +164,10 @@ async def test_trying_models_shows_what_a_generative_one_writes(served: Served) 
 async def test_text_of_models_is_not_read_as_markup() -> None:
     """Rich would raise at a closing tag that nothing opened."""
     response = pb.GenerateResponse(results=[pb.GeneratedText(text="[/b]", stop_reason="[x]")])
-    model = text_pb2.Model(name="[/m]", task="text-generation")
+    model = ModelFacts(name="[/m]", version="1", task="text-generation")
     console = Console(width=100)
     with console.capture() as captured:
         console.print(tables.generated(response))
-        console.print(ModelTable(text_pb2.ListModelsResponse(models=[model])))
+        console.print(ModelTable(Models([model], 1)))
     assert "[/b]" in captured.get()
     assert "stop '[x]'" in captured.get()
