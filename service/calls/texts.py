@@ -86,7 +86,11 @@ class Similarity(Call, frozen=True):
     ] = ()
     others: Annotated[
         Texts,
-        said("With these; none: with each other.", counted=True, also={"huggingface": "sentences"}),
+        said(
+            "Texts to compare them with; by default each other.",
+            counted=True,
+            also={"huggingface": "sentences"},
+        ),
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     measure: Annotated[Measure, said("By default the model's own, or cosine.")] = ""
