@@ -36,7 +36,8 @@ def _table(title: str, record: type[msgspec.Struct]) -> Iterator[str]:
         if about.name not in COMMON and about.help:
             text = about.help.replace("|", r"\|")
             cells = [_default(about), _values(about), text, _elsewhere(about)]
-            yield f"| `{about.name}` | {' | '.join(cells)} |"
+            note = " (not with beams)" if "off_with_beams" in about.says else ""
+            yield f"| `{about.name}`{note} | {' | '.join(cells)} |"
 
 
 def _default(about: About) -> str:
@@ -54,11 +55,10 @@ def _values(about: About) -> str:
     if "low" in says:
         low = _number(says["low"])
         return f"at least {low}" if says["high"] >= U32 else f"{low} to {_number(says['high'])}"
-    if "most" in says:
-        return f"at most {_number(says['most'])} {says.get('unit', '')}".rstrip()
+    limits = [f"{_number(says['most'])} {says['unit']}"] if "unit" in says else []
     if "longest" in says:
-        return f"at most {_number(says['longest'])} characters"
-    return ""
+        limits.append(f"{_number(says['longest'])} characters")
+    return f"at most {' of '.join(limits)}" if limits else ""
 
 
 def _number(value: float) -> str:
