@@ -17,7 +17,7 @@ else:
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Where a request spent its time, in seconds."""
+    """Durations of the parts of a request, in seconds."""
 
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
