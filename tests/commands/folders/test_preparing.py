@@ -152,7 +152,7 @@ def test_a_folder_that_is_refused_is_refused_as_by_import(tmp_path: Path) -> Non
     line = ["serve", str(tmp_path), "--folder-cache", str(tmp_path / "cache")]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 1
-    assert "is a folder of GGUF" in result.output
+    assert "is not a readable file of GGUF" in result.output
 
 
 def test_a_missing_library_is_said_before_anything_is_made(
