@@ -16,13 +16,13 @@ import typer
 from attendant.v1 import generation_pb2 as pb
 
 from commands.ask.asked import Asked
+from commands.ask.call_flags import CallFlag
 from commands.ask.options import console
 from commands.ask.shown import generation_tables as tables
 from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
-from service.calls.record import U32
-
-U64 = 2**64 - 1
+from service.calls.record import abouts
+from service.calls.sampling import Sampling
 
 Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]
 CanStream = Annotated[
@@ -35,108 +35,25 @@ CanStream = Annotated[
 ]
 
 
-def _sampling(
-    name: str, kind: object, text: str, low: float | None = None, high: float | None = None
-) -> inspect.Parameter:
+def _sampling(name: str) -> dict[str, Any]:
     variable = f"ATTENDANT_SAMPLING_{name.upper()}"
-    return flag(name, kind, None, text, variable, panel="Sampling", low=low, high=high)
+    return {"variable": variable, "panel": "Sampling", "default": None}
+
+
+def _form(name: str, kind: object, text: str) -> inspect.Parameter:
+    """The flag of a form that an output keeps to."""
+    return flag(name, kind, None, text, _sampling(name)["variable"], panel="Sampling")
 
 
 SAMPLING = (
-    _sampling(
-        "max_tokens",
-        int | None,
-        "Largest number of output tokens; 0 only scores the prompt, see --prompt-logprobs.",
-        0,
-        U32,
+    *(
+        CallFlag(each, _sampling(each.name)).parameter()
+        for each in abouts(Sampling)
+        if each.help and each.says.get("flag") is not False
     ),
-    _sampling(
-        "min_tokens",
-        int | None,
-        "Smallest number of output tokens: the text does not end before.",
-        0,
-        U32,
-    ),
-    _sampling(
-        "temperature",
-        float | None,
-        "Divisor of the logits: below 1 for more likely tokens, above 1 for more varied ones. 0 "
-        "always takes the most likely token; the default is 1.",
-        0,
-    ),
-    _sampling(
-        "top_k",
-        int | None,
-        "Sample from the K most likely tokens; 0 means no limit.",
-        0,
-        U32,
-    ),
-    _sampling(
-        "top_p",
-        float | None,
-        "Nucleus sampling: the smallest set of tokens whose probability sums to this.",
-    ),
-    _sampling("min_p", float | None, "Drop tokens less likely than this fraction of the best one."),
-    _sampling(
-        "seed",
-        int | None,
-        "Seed of the random numbers; the same seed gives the same text.",
-        0,
-        U64,
-    ),
-    _sampling("stop", list[str] | None, "Text that ends the output; may be given more than once."),
-    _sampling("n", int | None, "Number of samples.", 1, U32),
-    _sampling(
-        "beam_width",
-        int | None,
-        "Number of beams of a beam search, in place of sampling; the --n best are printed.",
-        0,
-        U32,
-    ),
-    _sampling(
-        "length_penalty",
-        float | None,
-        "Beam search: exponent of the length by which a beam's log-probability is divided; larger "
-        "values prefer longer texts. The default is 1.",
-        0,
-    ),
-    _sampling(
-        "repetition_penalty",
-        float | None,
-        "Above 1, makes tokens that occur in the prompt or the output less likely.",
-    ),
-    _sampling(
-        "no_repeat_ngram_size",
-        int | None,
-        "Never repeat a sequence of this number of tokens, the prompt included; 0 means off.",
-        0,
-        U32,
-    ),
-    _sampling(
-        "prompt_logprobs",
-        int | None,
-        "Print the log-probability of each token of the prompt, and this number of most likely "
-        "tokens at its place.",
-        0,
-        U32,
-    ),
-    _sampling(
-        "presence_penalty",
-        float | None,
-        "Above 0, makes tokens that occur in the output less likely.",
-    ),
-    _sampling(
-        "frequency_penalty",
-        float | None,
-        "Above 0, makes tokens less likely for each time that they occur in the output.",
-    ),
-    _sampling(
-        "json_schema",
-        Path | None,
-        "File with a JSON schema that the output keeps to.",
-    ),
-    _sampling("regex", str | None, "Regular expression that the whole output matches."),
-    _sampling(
+    _form("json_schema", Path | None, "File with a JSON schema that the output keeps to."),
+    _form("regex", str | None, "Regular expression that the whole output matches."),
+    _form(
         "choice",
         list[str] | None,
         "Text that the output may be; given once for each of the texts to choose from.",
