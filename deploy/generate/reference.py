@@ -1,4 +1,4 @@
-"""Write the tables of pages that the code has: settings, commands, metrics, keys, rooms.
+"""Write the tables of pages that the code has: calls, settings, commands, metrics, keys, rooms.
 
 `python -m deploy.generate.reference`. Each table stands between two marks; what is around them is
 written by hand. A test fails if a page is stale.
@@ -15,7 +15,7 @@ from typer.models import OptionInfo
 
 from commands.main import COMMANDS, app
 from commands.serve import serve_command
-from deploy.generate import metrics, rooms
+from deploy.generate import calls, metrics, rooms
 from models.checkpoints.setting_keys import table_of_keys
 
 FOLDER = Path(__file__).parents[2] / "docs"
@@ -74,6 +74,7 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "reference/calls.md": calls.tables,
     "reference/commands.md": _commands,
     "reference/settings.md": _settings,
     "reference/metrics.md": metrics.tables,

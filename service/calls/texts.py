@@ -91,7 +91,7 @@ class Similarity(Call, frozen=True):
     truncate: Annotated[bool, said(CUT)] = False
     measure: Annotated[Measure, said("By default the model's own, or cosine.")] = ""
     prompt_name: Annotated[str, said(_PROMPT_NAME)] = ""
-    others_prompt_name: Annotated[str, said("The same of the others.")] = ""
+    others_prompt_name: Annotated[str, said("Name of the prompt for the others.")] = ""
     dimensions: Annotated[int, said(_WIDTH, low=0, high=U32)] = 0
 
 
