@@ -17,7 +17,8 @@ def tables() -> Iterator[str]:
     """A table for each request that has fields, and one for those that each has."""
     yield "\n### Every request\n"
     yield from _table(abouts(Call))
-    for record in (*ANSWERS, Generate, Sampling):
+    records: list[type[msgspec.Struct]] = [*ANSWERS, Generate, Sampling]
+    for record in records:
         own = [each for each in abouts(record) if each.help and each.name not in OF_ALL]
         if own:
             yield f"\n### {record.__name__}\n"
