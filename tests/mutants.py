@@ -125,6 +125,7 @@ TESTS = (
     "text/test_tokenizer_cost",
     "serving/tasks/test_answers",
     "serving/tasks/test_attention",
+    "serving/tasks/test_embedding_kinds",
     "serving/tasks/test_entities",
     "serving/tasks/test_fills",
     "serving/tasks/test_table",

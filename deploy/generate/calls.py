@@ -8,16 +8,17 @@ from commands.ask.call_flags import CallFlag
 from service.calls.generation import Generate
 from service.calls.methods import ANSWERS
 from service.calls.record import About, Call, abouts
-from service.calls.sampling import Sampling
 
 OF_ALL = Call.__struct_fields__
 
 
 def tables() -> Iterator[str]:
     """A table for each request that has fields, and one for those that each has."""
-    yield "\n### Every request\n"
+    yield "\n## Fields of requests\n"
+    yield "The command line has its flags of these.\n"
+    yield "### Every request\n"
     yield from _table(abouts(Call))
-    records: list[type[msgspec.Struct]] = [*ANSWERS, Generate, Sampling]
+    records: list[type[msgspec.Struct]] = [*ANSWERS, Generate]
     for record in records:
         own = [each for each in abouts(record) if each.help and each.name not in OF_ALL]
         if own:

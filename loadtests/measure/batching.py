@@ -29,7 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from loadtests.load.lengths import SEED, mixed_texts
-from loadtests.load.server import serving
+from loadtests.load.server import Server, serving
 from loadtests.measure.calls import PROTOCOLS, turn_of
 from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.batching.collate import pad_rows
@@ -95,9 +95,21 @@ class BatchingOptions(TextOptions):
 
 def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
     """The bare session and the server side by side."""
+    loaded = options.opened()
+    server = stack.enter_context(serving(options.repository, flags_for(options, loaded)))
+    return pair(options, loaded, server)
+
+
+def flags_for(options: TextOptions, loaded: LoadedVersion) -> list[str]:
+    """Flags of the server; on a GPU it has the layout that was measured as faster here."""
+    layout = [] if options.device == "cpu" else ["--encoder-layout", loaded.plan.layout]
+    return [*options.flags, *layout]
+
+
+def pair(options: BatchingOptions, loaded: LoadedVersion, server: Server) -> dict[str, Way]:
+    """The bare session, and a server of the same model, with the same rows."""
     if options.texts is not None and options.tokens:
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
-    loaded = options.opened()
     lines = _lines(loaded, options.texts, options.tokens, options.limit)
     items, requests = rows_of(loaded, options.model, lines, options.per_request)
     lengths = {item.num_tokens for item in items}
@@ -105,11 +117,7 @@ def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
         raise typer.BadParameter(
             f"--tokens is {options.tokens}, and the texts have {sorted(lengths)}"
         )
-    repository, concurrency = options.repository, options.concurrency
-    flags = [*options.flags]
-    if options.device != "cpu":  # the one that was measured as faster, on both sides
-        flags += ["--encoder-layout", loaded.plan.layout]
-    server = stack.enter_context(serving(repository, flags))
+    concurrency = options.concurrency
     # A server with one request in flight has no larger batch.
     sizes = (options.per_request,) if concurrency == 1 else BARE_BATCH_SIZES
     bare, num_rows = bare_way(loaded, items, sizes), len(items)

@@ -110,7 +110,7 @@ def logged(error: AttendantError) -> str:
     return details(error)
 
 
-def _names(message: Any) -> list[str]:  # noqa: ANN401 - of any class, or an error
+def _names(message: object) -> list[str]:  # of any class, or an error
     """Model, version and id, as far as a message or a record has fields for them."""
     kind: Any = type(message)
     return [
@@ -119,7 +119,7 @@ def _names(message: Any) -> list[str]:  # noqa: ANN401 - of any class, or an err
 
 
 @functools.cache  # by types, of which there are as many as methods
-def _name_fields(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a class of any kind
+def _name_fields(kind: object) -> tuple[str, ...]:  # a class of any kind
     descriptor = getattr(kind, "DESCRIPTOR", None)
     records = getattr(kind, "__struct_fields__", ())
     known = descriptor.fields_by_name if descriptor is not None else records

@@ -62,7 +62,7 @@ def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}
     further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]
     make, is_call = _by_place(record), issubclass(record, Call)
 
-    def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
+    def read(message: Message) -> msgspec.Struct:
         values = list(get(message))
         for place, how in converts:
             values[place] = how(values[place])
@@ -71,7 +71,8 @@ def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}
                 values[place] = None
         for place, how in further:
             values.insert(place, how(message))
-        return make(*values)
+        made: msgspec.Struct = make(*values)
+        return made
 
     def read_of(name: str) -> Convert | None:
         if _has_record(fields[name]) and _record_in(hints[name]) is record:  # in itself
@@ -118,7 +119,7 @@ def fields_of(
     return fields
 
 
-def _read(field: FieldDescriptor, hint: Any, *, is_call: bool) -> Convert | None:  # noqa: ANN401
+def _read(field: FieldDescriptor, hint: object, *, is_call: bool) -> Convert | None:
     """Function that makes a record's value of a message's; None where they are the same."""
     if field.enum_type is not None:
         names = names_of(field.enum_type)
@@ -168,8 +169,8 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     apart = {name for name, _ in arrays} | inner.keys()
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
-    def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+    def of(make: Callable[..., Message]) -> Convert:
+        def write(answer: msgspec.Struct) -> Message:
             values = {name: getattr(answer, name) for name in plain}
             for name, how in converts:
                 values[name] = how(values[name])
@@ -195,8 +196,8 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
 def _plain_writer(converts: list[tuple[str, Convert]]) -> Callable[..., Convert]:
     """Maker of a function from records whose values are a message's, but for enumerations."""
 
-    def of(make: Callable[..., Any]) -> Convert:
-        def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
+    def of(make: Callable[..., Message]) -> Convert:
+        def write(answer: msgspec.Struct) -> Message:
             values = to_builtins(answer, builtin_types=(bytes,), enc_hook=list)
             for name, how in converts:
                 if name in values:  # records may leave out defaults, which are the message's
@@ -257,7 +258,7 @@ def _is_row(field: FieldDescriptor) -> bool:
     return bool(field.is_repeated) and field.type == FieldDescriptor.TYPE_FLOAT
 
 
-def _record_in(hint: Any) -> Record:  # noqa: ANN401 - a type
+def _record_in(hint: object) -> Record:  # a type
     """The record that a field has, alone or in a list."""
     kinds = hint, *get_args(hint)
     return next(

@@ -81,8 +81,8 @@ class GenerationCalls:
                 is_first, more = False, {}
 
     async def GenerateUnary(
-        self, call: Call, caller: Caller, build: Callable[[GenerateResponse], Any] = _itself
-    ) -> Any:  # noqa: ANN401 - of `build`
+        self, call: Call, caller: Caller, build: Callable[[GenerateResponse], object] = _itself
+    ) -> object:
         """The whole answer, by `build`, on another thread where it is large."""
         caller = replace(caller, priority=call.priority)
         if (written := await self._written(call, caller)) is not None:

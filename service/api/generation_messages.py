@@ -6,6 +6,7 @@ message has, as a model may default others.
 
 from typing import Any
 
+from attendant.v1 import generation_pb2, text_pb2
 from google.protobuf.descriptor import Descriptor
 
 from service.api.codec import Convert, fields_of
@@ -23,7 +24,7 @@ def readings_of(request: Descriptor) -> dict[str, Convert]:
     return {"conversation": conversation_in} if "conversation" in request.fields_by_name else {}
 
 
-def prompt_in(message: Any) -> Prompt | None:  # noqa: ANN401 - a message with a prompt
+def prompt_in(message: generation_pb2.GenerateRequest) -> Prompt | None:
     """The prompt of a message; token ids as they came, which may be too many to look at."""
     kind = message.WhichOneof("prompt")
     if kind == "conversation":
@@ -34,12 +35,12 @@ def prompt_in(message: Any) -> Prompt | None:  # noqa: ANN401 - a message with a
     return prompt
 
 
-def conversation_in(message: Any) -> Conversation | None:  # noqa: ANN401 - of several kinds
+def conversation_in(message: text_pb2.TokenizeRequest) -> Conversation | None:
     """The conversation of a message; None where it has none. Raises `InvalidArgument`."""
     return conversation_of(message.conversation) if message.HasField("conversation") else None
 
 
-def conversation_of(message: Any) -> Conversation:  # noqa: ANN401 - of `attendant.v1`
+def conversation_of(message: generation_pb2.Conversation) -> Conversation:
     """Raises `InvalidArgument` for JSON that is no object, and for what `Conversation` refuses."""
     return Conversation(
         messages=[_message(each, f"messages[{n}]") for n, each in enumerate(message.messages)],
@@ -51,7 +52,7 @@ def conversation_of(message: Any) -> Conversation:  # noqa: ANN401 - of `attenda
     )
 
 
-def _message(message: Any, field: str) -> dict[str, Any]:  # noqa: ANN401 - of a conversation
+def _message(message: generation_pb2.ChatMessage, field: str) -> dict[str, Any]:
     return read_message(
         field,
         message.role,
@@ -77,7 +78,7 @@ def _reader_of_sampling(params: Descriptor) -> Convert:
     converts["choice"] = lambda choice: list(choice.texts)
     converts |= dict.fromkeys(("json_schema", "regex", "lark"), str)
 
-    def read(request: Any) -> Sampling:  # noqa: ANN401 - a message with parameters
+    def read(request: generation_pb2.GenerateRequest) -> Sampling:
         present = request.sampling_params.ListFields()
         values = {field.name: converts[field.name](value) for field, value in present}
         if (grammar := take_grammar(values)) is not None:

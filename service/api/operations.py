@@ -61,11 +61,13 @@ class Operation:
     run_long: RunLong  # on the thread of long messages
     codec: Codec | None = None  # of a method whose call takes a record
 
-    async def answer(self, message: Message, caller: Caller) -> Any:  # noqa: ANN401 - of `response`
+    async def answer(self, message: Message, caller: Caller) -> Message:
         """The message with which a unary method answers one."""
-        if self.codec is None:
-            return await self.call(message, caller)
-        return await self.call(await self._read(self.codec, message), caller, self.codec.write)
+        if (codec := self.codec) is None:
+            answer: Message = await self.call(message, caller)
+        else:
+            answer = await self.call(await self._read(codec, message), caller, codec.write)
+        return answer
 
     async def stream(
         self, message: Message, caller: Caller, write: Callable[[Message], Awaitable[None]]
@@ -82,7 +84,7 @@ class Operation:
 
         await self.call(await self._read(codec, message), caller, write_record)
 
-    async def _read(self, codec: Codec, message: Message) -> Any:  # noqa: ANN401 - its record
+    async def _read(self, codec: Codec, message: Message) -> object:
         if codec.has_own and message.ByteSize() > LONG_BYTES:
             return await self.run_long(lambda: codec.read(message))
         return codec.read(message)

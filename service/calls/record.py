@@ -44,7 +44,7 @@ class Bound(NamedTuple):
         return f"{low} to {high}"
 
 
-def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typer has it
+def said(help: str, **says: object) -> msgspec.Meta:  # noqa: A002 - as Typer has it
     """Account of a field: its help, and what is known of its values.
 
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most
@@ -136,7 +136,7 @@ def bounds_of(record: type[msgspec.Struct]) -> tuple[Bound, ...]:
     )
 
 
-def _about(field: msgspec.structs.FieldInfo, hint: Any) -> About:  # noqa: ANN401 - a type
+def _about(field: msgspec.structs.FieldInfo, hint: object) -> About:  # a type
     kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     meta = next((each for each in metas if isinstance(each, msgspec.Meta)), said(""))
     made = field.default_factory

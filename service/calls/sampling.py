@@ -166,7 +166,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: Annotated[
         tuple[str, ...],
         said(
-            "Text that ends the output; there may be several.",
+            "Text that ends the output.",
             most=16,
             unit=STRINGS,
             longest=256,
@@ -388,7 +388,7 @@ def _counted() -> tuple[About, ...]:
     return tuple(each for each in abouts(Sampling) if {"most", "longest"} & each.says.keys())
 
 
-def _check_elements(about: About, values: Any) -> None:  # noqa: ANN401 - of that field
+def _check_elements(about: About, values: Collection[Any]) -> None:
     """Raise `InvalidArgument` for values that are too many or too long, or out of bounds."""
     name, unit, longest = about.name, about.says.get("unit"), about.says.get("longest", 0)
     if unit is None:

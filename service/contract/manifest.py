@@ -325,7 +325,7 @@ def _check_pair_template(template: object, task: str) -> None:
         )
 
 
-def _check_choice(name: str, value: object, literal: Any) -> None:  # noqa: ANN401 - a type of types
+def _check_choice(name: str, value: object, literal: object) -> None:  # a type of types
     allowed = get_args(literal)
     if value not in allowed:
         raise LoadError(f"manifest.json: {name} is {value!r}, expected one of {allowed}")

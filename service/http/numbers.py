@@ -16,13 +16,11 @@ class Count(Whole):
     least, most = 1, 2**31 - 1
 
 
-def decode_number(kind: type, value: Any) -> Any:  # noqa: ANN401 - msgspec's hook for our own types
+def decode_number(kind: type, value: object) -> Whole:  # msgspec's hook for our own types
     """The number of one of these types. Raises what msgspec makes its errors of."""
     if not issubclass(kind, Whole):
         raise NotImplementedError
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    is_whole = is_integer or (isinstance(value, float) and value.is_integer())
-    if not is_whole:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value % 1:  # nor infinite
         raise TypeError(f"Expected `int`, got `{_NAMES.get(type(value), type(value).__name__)}`")
     number = int(value)
     if kind.least is not None and number < kind.least:

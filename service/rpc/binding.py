@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any, cast
 
 import grpc
+from google.protobuf.message import Message
 
 from service.api.calls import Arrival
 from service.api.infer_stream import Exchange
@@ -51,7 +52,7 @@ def _unary(operation: Operation, _: float) -> Callable[[Any, Context], Any]:
     call = operation.answer
     codes = ATTENDANT_CODES if operation.is_typed else INFERENCE_CODES
 
-    async def answer(request: Any, context: Context) -> object:  # noqa: ANN401 - a message
+    async def answer(request: Message, context: Context) -> Message:
         received_s, remaining_s = time.monotonic(), context.time_remaining()
         deadline_s = None if remaining_s is None else received_s + remaining_s
         try:
@@ -66,7 +67,7 @@ def _writing(operation: Operation, send_timeout_s: float) -> Callable[[Any, Cont
     call = operation.stream
     codes = ATTENDANT_CODES if operation.is_typed else INFERENCE_CODES
 
-    async def answer(request: Any, context: Context) -> None:  # noqa: ANN401 - a message
+    async def answer(request: Message, context: Context) -> None:
         received_s, remaining_s = time.monotonic(), context.time_remaining()
         deadline_s = None if remaining_s is None else received_s + remaining_s
         write = functools.partial(send, context, send_timeout_s)

@@ -10,7 +10,6 @@ watchers of a name once one of them has left. Lives on the event loop.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2 as pb
@@ -73,7 +72,9 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._is_over = True
         self._changed.set()
 
-    async def Check(self, request: Any, context: Context) -> Any:  # noqa: ANN401
+    async def Check(
+        self, request: pb.HealthCheckRequest, context: Context
+    ) -> pb.HealthCheckResponse:
         if request.service not in self._status:
             error = NotFound(f"unknown service '{request.service}'")
             await context.abort(StatusCode.NOT_FOUND, details(error))
@@ -83,7 +84,7 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             context.set_trailing_metadata(((REASON_KEY, reason),))
         return pb.HealthCheckResponse(status=status)
 
-    async def Watch(self, request: Any, context: Context) -> None:  # noqa: ANN401
+    async def Watch(self, request: pb.HealthCheckRequest, context: Context) -> None:
         """The status now and whenever it differs from what was said last."""
         said = None
         while True:

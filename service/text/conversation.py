@@ -102,12 +102,14 @@ def _config_of(text: str) -> dict[str, Any]:
     return config
 
 
-def texts_of(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON
+def texts_of(value: object) -> dict[str, str]:
     """The templates of `chat_template`: one text, or a list of texts with names."""
     if value is None:
         return {}
     if isinstance(value, str):
         return {DEFAULT: value}
+    if not isinstance(value, list):
+        raise _odd_template()
     try:
         texts = {each["name"]: each["template"] for each in value}
     except (TypeError, KeyError) as error:

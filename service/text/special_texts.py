@@ -42,7 +42,7 @@ class SpecialTexts:
         self._ends = {text[start:] for text in texts for start in range(1, len(text))}
         self._longest = max(map(len, texts), default=1) - 1
 
-    def mark_in(self, value: Any, others: Iterable[str]) -> str:  # noqa: ANN401 - plain values
+    def mark_in(self, value: object, others: Iterable[str]) -> str:  # plain values
         """A mark that neither the values nor other texts have. Raises `InvalidArgument`."""
         joined = "".join((*_texts_in(value), *others))
         free = next((mark for mark in MARKS if mark not in joined), None)
@@ -109,7 +109,7 @@ def _pattern(token: SpecialToken) -> str:
     return f"{before}{re.escape(token.text)}{behind}"
 
 
-def _texts_in(value: Any) -> Iterable[str]:  # noqa: ANN401 - plain values
+def _texts_in(value: object) -> Iterable[str]:  # plain values
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

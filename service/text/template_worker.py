@@ -68,7 +68,7 @@ class _Namespace(jinja2.utils.Namespace):
             _check_name(name)
         jinja2.utils.Namespace.__init__(self, attributes)
 
-    def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401 - a template's
+    def __setitem__(self, name: str, value: object) -> None:
         _check_name(name)
         super().__setitem__(name, value)
 
@@ -121,7 +121,7 @@ def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and not isinstance(value, _Nothing)
 
 
-def _as_json(value: Any) -> Any:  # noqa: ANN401 - a template's
+def _as_json(value: object) -> object:
     """The value with null in place of a content that there is not."""
     if isinstance(value, _Nothing):
         return None
@@ -131,7 +131,7 @@ def _as_json(value: Any) -> Any:  # noqa: ANN401 - a template's
 
 
 def _to_json(
-    value: Any,  # noqa: ANN401 - a template's
+    value: object,
     ensure_ascii: bool = False,
     indent: int | None = None,
     separators: tuple[str, str] | None = None,

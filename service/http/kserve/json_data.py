@@ -8,7 +8,8 @@ import itertools
 import json
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from types import GenericAlias
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -79,10 +80,10 @@ def _values(text: bytes | memoryview, depth: int, kind: type) -> list[Any]:
 
 
 @cache
-def _decoder(depth: int, kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - a type
+def _decoder(depth: int, kind: object) -> msgspec.json.Decoder[Any]:
     for _ in range(depth):
-        kind = list[kind]
-    return msgspec.json.Decoder(kind)
+        kind = GenericAlias(list, (kind,))
+    return msgspec.json.Decoder(cast("Any", kind))
 
 
 def _numbers(values: list[Any], datatype: Datatype) -> bytes:

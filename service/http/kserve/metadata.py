@@ -4,7 +4,7 @@ Each handler makes the message of an operation from the path, and JSON of its an
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -13,6 +13,7 @@ from service.http.messages import to_json
 from service.http.request import Reply, Request
 from service.http.routes import Route
 
+T = TypeVar("T")
 MODEL = "/v2/models/{model}"
 VERSION = f"{MODEL}/versions/{{version}}"
 
@@ -68,7 +69,7 @@ async def model_statistics(request: Request) -> Reply:
     return Reply(to_json(answer))
 
 
-def named(request: Request, kind: Callable[..., Any]) -> Any:  # noqa: ANN401 - of that kind
+def named(request: Request, kind: Callable[..., T]) -> T:
     """A message about the model that the path names, if it does."""
     parameters = request.parameters
     return kind(name=parameters.get("model", ""), version=parameters.get("version", ""))

@@ -9,7 +9,7 @@ the form is checked here. Binary tensors stay where they are in the body. Pure, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from service.http.wire.compression import Buffer
 from service.http.wire.json_faults import of_record
 from service.http.wire.json_parts import counted
 
+T = TypeVar("T")
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_SIZE = "binary_data_size"
 _BINARY = "binary_data"
@@ -144,7 +145,7 @@ def check_parts(text: Buffer, max_parts: int) -> None:
             )
 
 
-def decode_json(decoder: msgspec.json.Decoder[Any], text: Buffer, of: str = "") -> Any:  # noqa: ANN401
+def decode_json(decoder: msgspec.json.Decoder[T], text: Buffer, of: str = "") -> T:
     """The decoded JSON of a body, or of the field `of` it. Raises `InvalidArgument`."""
     try:
         return decoder.decode(memoryview(text))

@@ -131,7 +131,7 @@ class ChatRequest(SamplingFields, kw_only=True):
         super().check()
         self._check_form()
         self._check_tools()
-        if self.value_of("prompt_logprobs") is not None:
+        if self.number_of("prompt_logprobs") is not None:
             raise unsupported("prompt_logprobs", "/v1/completions has them")
         if self.echo:
             raise unsupported("echo", "/v1/completions has it")
@@ -257,8 +257,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     def num_tokens(self) -> int | None:
         """The output's tokens at most; None leaves it to the server."""
         given = self.max_completion_tokens
-        number: int | None = self.value_of("max_tokens") if given is None else given
-        return number
+        return self.number_of("max_tokens") if given is None else given
 
     @property
     def field_names(self) -> dict[str, str]:

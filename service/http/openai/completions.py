@@ -58,7 +58,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     @property
     def field_names(self) -> dict[str, str]:
         """The body's names of what the record calls otherwise."""
-        is_echo = self.echo and self.value_of("prompt_logprobs") is None
+        is_echo = self.echo and self.number_of("prompt_logprobs") is None
         return self.other_names | ({"prompt_logprobs": "logprobs"} if is_echo else {})
 
 
@@ -108,7 +108,7 @@ class Plan:
             value = getattr(asked, name)
             if value is not None and not 0 <= value <= MAX_LOGPROBS:
                 raise invalid(f"{name} is {value}, expected 0 to {MAX_LOGPROBS}", name)
-        if asked.value_of("prompt_logprobs") is not None and asked.stream:
+        if asked.number_of("prompt_logprobs") is not None and asked.stream:
             raise unsupported(
                 "prompt_logprobs", "events have no place for it, echo and logprobs do"
             )
@@ -123,7 +123,7 @@ class Plan:
         settings = request.front.settings
         prompts = await request.work(lambda: prompts_of(asked.prompt, "prompt", settings.max_texts))
         _check_queue(len(prompts), _num_best(asked), settings.max_queue_requests)
-        max_tokens = asked.value_of("max_tokens")
+        max_tokens = asked.number_of("max_tokens")
         is_chat = max_tokens is None and (await find_model(request, model)).has_chat_template
         if max_tokens is None and not is_chat:
             max_tokens = DEFAULT_MAX_TOKENS
@@ -177,7 +177,7 @@ class Plan:
 
 def _num_prompt_logprobs(asked: CompletionRequest) -> int | None:
     """How many likeliest tokens the prompt's scores need; None where it is not scored."""
-    numbers = (asked.value_of("prompt_logprobs"), asked.logprobs if asked.echo else None)
+    numbers = (asked.number_of("prompt_logprobs"), asked.logprobs if asked.echo else None)
     return max((number for number in numbers if number is not None), default=None)
 
 
@@ -250,8 +250,8 @@ def _choice(
         ),
         **end_of(result),
     }
-    if asked.value_of("prompt_logprobs") is not None:
-        choice["prompt_logprobs"] = by_id(scores, asked.value_of("prompt_logprobs"))
+    if (num_top := asked.number_of("prompt_logprobs")) is not None:
+        choice["prompt_logprobs"] = by_id(scores, num_top)
     if plan.asked.return_token_ids:
         choice["token_ids"] = list(result.token_ids)
     if plan.asked.tells_prompt_ids:

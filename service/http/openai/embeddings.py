@@ -1,6 +1,6 @@
 """`/v1/embeddings`: a vector per text, as numbers or as base64 of little-endian float32."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
+T = TypeVar("T")
 UNIT = ("use_activation", "normalize", "normalized")
 # Other names of fields: Jina's and Voyage's.
 SAME = {
@@ -64,7 +65,7 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     normalize: bool | None = None
     normalized: bool | None = None
 
-    def value_of(self, name: str) -> Any:  # noqa: ANN401 - any field's
+    def value_of(self, name: str, kind: type[T]) -> T | None:
         """A field's value by whichever of its names it is given. Raises `HttpError` for two."""
         named = {
             each: value
@@ -74,7 +75,9 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
         if len(named) > 1:
             first, second, *_ = named
             raise invalid(f"{second} is set beside {first}, expected one of them", second)
-        return next(iter(named.values()), None)
+        value = next(iter(named.values()), None)
+        assert value is None or isinstance(value, kind), "each of its names has the same type"
+        return value
 
     def name_of(self, name: str) -> str:
         """The name by which the field is given."""
@@ -116,13 +119,13 @@ async def embed(request: Request) -> Reply:
             "encoding_format",
         )
     name = await name_of(request, asked.model)
-    kind = asked.value_of("embedding_type") or FLOAT
+    kind = asked.value_of("embedding_type", str) or FLOAT
     is_unit = asked.has_unit_vectors(kind)
     call = Embed(
         model=name,
         truncate=asked.is_cut(await _length(request, name, asked)),
         prompt_name=await _prompt_name(request, name, asked),
-        dimensions=width_in(asked.value_of("dimensions"), asked.name_of("dimensions")),
+        dimensions=width_in(asked.value_of("dimensions", int), asked.name_of("dimensions")),
         encodings=(encoding_of(kind, asked.name_of("embedding_type")),),
         kinds=("dense",),
     )
@@ -163,7 +166,7 @@ async def _length(request: Request, model: str, asked: EmbeddingRequest) -> int 
 
 async def _prompt_name(request: Request, model: str, asked: EmbeddingRequest) -> str:
     """The prompt that the request names, or has by what its texts are for. Raises `HttpError`."""
-    purpose, name = asked.value_of("input_type"), asked.name_of("input_type")
+    purpose, name = asked.value_of("input_type", str), asked.name_of("input_type")
     if not purpose:
         return asked.prompt_name or ""
     if asked.prompt_name:

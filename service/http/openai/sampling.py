@@ -103,7 +103,9 @@ class SamplingFields(Shared, kw_only=True):
         Raises `HttpError` and `InvalidArgument`.
         """
         named = named_in(self, "openai") | {"grammar": grammar, "fit_max_tokens": True}
-        named |= {each: self.value_of(each) for each in SAME.values() if each in SHARED}
+        for name, other in SAME.items():
+            if other in SHARED and getattr(self, name) is not None:
+                named[other] = getattr(self, name)
         if isinstance(self.stop, str):
             named["stop"] = (self.stop,)
         if "logit_bias" in named:
@@ -115,15 +117,15 @@ class SamplingFields(Shared, kw_only=True):
         named |= own
         return Sampling.of({name: value for name, value in named.items() if value is not None})
 
-    def value_of(self, name: str) -> Any:  # noqa: ANN401 - any field's
-        """A field's value, by whichever of its names it is given."""
+    def number_of(self, name: str) -> int | None:
+        """A whole number, by whichever of its names it is given."""
         names = [name, *(each for each, other in SAME.items() if other == name)]
         values = (getattr(self, each) for each in names)
         return next((value for value in values if value is not None), None)
 
     @property
     def num_samples(self) -> int:
-        return int(self.value_of("n") or 1)
+        return self.number_of("n") or 1
 
     @property
     def reading(self) -> dict[str, Any]:

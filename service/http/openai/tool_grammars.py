@@ -111,7 +111,7 @@ def _schema(function: Callable) -> str:
         return Grammar.of("json_schema", function.parameters or {"type": "object"}).text
     except InvalidArgument as error:
         field = f"{function.field}.parameters"
-        raise invalid(str(error).replace("json_schema", field, 1), field) from error
+        raise error.named({"json_schema": field}, {}) from error
 
 
 def _literal(text: str) -> str:

@@ -79,7 +79,7 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _decoded(raw: msgspec.Raw, name: str) -> Any:  # noqa: ANN401 - any JSON
+def _decoded(raw: msgspec.Raw, name: str) -> object:
     """The value of a field, of which reading the body has checked no more than the grammar."""
     try:
         return msgspec.json.decode(raw)

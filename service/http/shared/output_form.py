@@ -89,7 +89,7 @@ class FormFields(msgspec.Struct, kw_only=True):
             names = {error.field: name} if error.field else {}
             raise invalid(str(error.named(names, {})), name) from error
 
-    def _value(self, name: str) -> Any:  # noqa: ANN401 - what vLLM takes in `structured_outputs`
+    def _value(self, name: str) -> object:  # what vLLM takes in `structured_outputs`
         if name == "response_format":
             return _of_format(self.response_format)
         value = getattr(self, name)

@@ -40,7 +40,7 @@ def named_in(body: object, dialect: str) -> dict[str, Any]:
     return values
 
 
-def _kind(about: About) -> Any:  # noqa: ANN401 - a type
+def _kind(about: About) -> object:
     """The type of a field in a body: whole numbers may have a fraction of zero."""
     kinds = about.kind, *get_args(about.kind)
     if get_origin(about.kind) is tuple:

@@ -112,7 +112,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _of_object(value: Any, message: Descriptor, path: str) -> Fault | None:  # noqa: ANN401 - any JSON
+def _of_object(value: object, message: Descriptor, path: str) -> Fault | None:  # any JSON
     if not isinstance(value, dict):
         return _mismatch(value, "an object", path)
     fields = {field.name: field for field in message.fields}
@@ -137,7 +137,7 @@ def _of_object(value: Any, message: Descriptor, path: str) -> Fault | None:  # n
     return None
 
 
-def _of_field(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  # noqa: ANN401
+def _of_field(value: object, field: FieldDescriptor, path: str) -> Fault | None:
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         if not isinstance(value, dict):
@@ -163,7 +163,7 @@ def _of_key(key: str, field: FieldDescriptor, path: str) -> Fault | None:
     return _of_whole(key, field, path)
 
 
-def _of_single(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  # noqa: ANN401
+def _of_single(value: object, field: FieldDescriptor, path: str) -> Fault | None:
     kind = field.cpp_type
     if kind == FieldDescriptor.CPPTYPE_MESSAGE:
         return _of_object(value, field.message_type, path)
@@ -181,7 +181,7 @@ def _of_single(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  
     return _of_whole(value, field, path)
 
 
-def _of_text(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  # noqa: ANN401
+def _of_text(value: object, field: FieldDescriptor, path: str) -> Fault | None:
     if not isinstance(value, str):
         return _mismatch(value, "a text", path)
     if field.type == FieldDescriptor.TYPE_BYTES:
@@ -191,7 +191,7 @@ def _of_text(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  # 
     return None
 
 
-def _of_number(value: Any, path: str) -> Fault | None:  # noqa: ANN401
+def _of_number(value: object, path: str) -> Fault | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return _mismatch(value, "a number", path)
     try:
@@ -211,7 +211,7 @@ _BITS = {
 }
 
 
-def _of_whole(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  # noqa: ANN401
+def _of_whole(value: object, field: FieldDescriptor, path: str) -> Fault | None:
     low, high = _BITS[field.cpp_type]
     expected = f"a whole number from {low} to {high}"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -225,11 +225,11 @@ def _of_whole(value: Any, field: FieldDescriptor, path: str) -> Fault | None:  #
     return Fault(f"{path} is {told(value)}, expected {expected}", path)
 
 
-def _mismatch(value: Any, expected: str, path: str) -> Fault:  # noqa: ANN401
+def _mismatch(value: object, expected: str, path: str) -> Fault:
     return Fault(f"{path or 'the body'} is {told(value)}, expected {expected}", path or None)
 
 
-def told(value: Any) -> str:  # noqa: ANN401
+def told(value: object) -> str:
     """A wrong value: numbers and short texts themselves, of others the kind."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
@@ -237,7 +237,8 @@ def told(value: Any) -> str:  # noqa: ANN401
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
         return f"the text {_shown(value)!r}"
-    return str(value) if isinstance(value, float) or abs(value) < 2**64 else "a larger number"
+    is_larger = isinstance(value, int) and abs(value) >= 2**64
+    return "a larger number" if is_larger else str(value)
 
 
 def _shown(text: str) -> str:

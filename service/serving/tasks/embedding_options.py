@@ -73,7 +73,7 @@ def parameters_in_front(
     return in_front(prompt, texts)
 
 
-def width_of(manifest: Manifest, dimensions: Any) -> int:  # noqa: ANN401 - a parameter of any type
+def width_of(manifest: Manifest, dimensions: object) -> int:  # a parameter of any type
     """The number of values that is requested, 0 for all. Raises `InvalidArgument`."""
     whole = manifest.embedding_size or manifest.sparse_size
     shorter = use_of(manifest).dimensions

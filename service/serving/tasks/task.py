@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from service.calls.answers import LabelScore, Token
 from service.calls.methods import ANSWERS, Record
@@ -270,7 +271,7 @@ def tokens_of(row: EncodedText) -> list[Token]:
     return [Token(token_id, piece, start, end) for token_id, piece, (start, end) in tokens]
 
 
-def column(values: Sequence[Any], dtype: Any) -> np.ndarray:  # noqa: ANN401 - what NumPy takes
+def column(values: Sequence[Any], dtype: npt.DTypeLike) -> np.ndarray:
     """[N, 1]: one value for each text."""
     array = np.empty(len(values), dtype)
     array[:] = values

@@ -48,6 +48,24 @@ def special_ids(tokenizer: PromptTokenizer) -> dict[str, int]:
     return {name: tokenizer.ids_of(name)[0] for name in (START, END)}
 
 
+def test_a_token_of_one_character_is_the_template_s_also_before_a_text_with_it(
+    tokenizer: PromptTokenizer,
+) -> None:
+    """Three of a template's, and between the last two a text's, which is no special token."""
+    special = tokenizer.special_texts
+    texts = ("a☃a",)
+    mark = special.mark_in(texts, ())
+    (text,) = special.broken(texts, mark)
+    ids: list[int] = tokenizer.encode_marked(f"☃b☃{text}☃", mark).tolist()
+    (snowman,) = tokenizer.ids_of("☃")
+    assert [place for place, token_id in enumerate(ids) if token_id == snowman] == [
+        0,
+        2,
+        len(ids) - 1,
+    ]
+    assert len(ids) == 3 + len("b") + len("a☃a".encode())
+
+
 @settings(max_examples=300, deadline=None)
 @given(texts=st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), max_size=4))
 def test_special_tokens_are_the_templates_and_texts_are_whole(
