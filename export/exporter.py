@@ -5,6 +5,7 @@ and checks those all alike.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +76,8 @@ def export_any(
         )
     checkpoint.model.eval()
     exported = recipe(checkpoint, settings, held_out, on_step)
+    manifest = replace(exported.manifest, certificate=dict(checkpoint.certificate))
+    exported = replace(exported, manifest=manifest)
     on_step("writing")
     folder = write_model(
         exported, settings.repository, settings.name, settings.version, settings.max_batch_size

@@ -1,4 +1,7 @@
-"""A model of a folder whose weights PyTorch reads: imported and exported."""
+"""A model of a folder whose weights PyTorch reads: imported and exported.
+
+docs/how-to/cuda.md says what was verified on CUDA.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +12,22 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from commands.folders.cache import MODEL
 from commands.folders.cost import default_precision
-from commands.folders.importing import read_checkpoint
+from commands.folders.importing import certified, read_checkpoint
 from export.exporter import export_any
 from export.settings import ExportSettings
 from models.recipes.import_settings import ImportSettings
 
 CONFIG_FILE = "config.pbtxt"
+NOT_COMPARED = "not compared: a checkpoint of Attendant's own, or --compare none"
 
 
 def make(job: dict[str, Any], repository: Path, on_step: Callable[[str], None]) -> dict[str, Any]:
     """Write the model into the repository; the facts are what people are told of it."""
     on_step("reading the folder")
-    checkpoint = read_checkpoint(job["folder"], ImportSettings(**job["import"]))
+    imports = ImportSettings(**job["import"])
+    checkpoint = read_checkpoint(job["folder"], imports)
+    on_step("comparing with transformers")
+    checkpoint = certified(checkpoint, job["folder"], imports)
     num_weights = sum(each.numel() for each in checkpoint.model.parameters())
     target, precision = job["device"], job["precision"]
     if precision == "auto" and target == "cpu":
@@ -40,6 +47,7 @@ def make(job: dict[str, Any], repository: Path, on_step: Callable[[str], None]) 
         "has_chat_template": bool(checkpoint.chat),
         "num_weights": num_weights,
         "parity": manifest.parity,
+        "certificate": checkpoint.certificate.get("text", NOT_COMPARED),
     }
 
 

@@ -2,6 +2,7 @@
 
 From numbers of weights alone. The figures are of two cores, measured on models of 23 and 160
 million weights; they are meant to be of the right size, and no promise.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import os

@@ -2,6 +2,7 @@
 
 Knows nothing about flags. PyTorch is imported where it is installed, for what only the import's own
 code knows; without it the page says that.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterable

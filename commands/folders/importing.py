@@ -11,6 +11,7 @@ from rich.console import Console
 
 from commands.train.running import summary
 from models.checkpoints.adapters import merged
+from models.checkpoints.certificate import certify
 from models.checkpoints.checkpoint import (
     Checkpoint,
     check_replaceable,
@@ -18,9 +19,13 @@ from models.checkpoints.checkpoint import (
     save_checkpoint,
 )
 from models.checkpoints.embedder_use import parse_dimensions
+from models.checkpoints.file_names import CONFIG_FILE
+from models.checkpoints.hub import download_folder
 from models.checkpoints.peft import read_peft
+from models.checkpoints.plan import OWN_FORMAT
 from models.checkpoints.yes_no import as_yes_no_scorer, read_template, with_pair_template
 from models.errors import SettingError
+from models.json_files import read_object
 from models.networks.decoder_readers import DecoderEmbedder, DecoderReader, without_output
 from models.networks.gpt import GPT
 from models.networks.heads import TextEmbedder
@@ -33,9 +38,31 @@ from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 def import_model(source: str, output: Path, settings: ImportSettings) -> None:
     """Read a checkpoint of any kind and write it in Attendant's format."""
     check_replaceable(output)
-    checkpoint = read_checkpoint(source, settings)
+    checkpoint = certified(read_checkpoint(source, settings), source, settings)
     save_checkpoint(checkpoint, output)
     Console().print(summary(checkpoint, output))
+
+
+def certified(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> Checkpoint:
+    """The checkpoint with its comparison with the source; one of our own keeps what it has.
+
+    Raises `CheckpointError` for one that differs, unless the settings accept it.
+    """
+    folder = Path(source) if Path(source).is_dir() else download_folder(source)
+    is_own = read_object(folder / CONFIG_FILE, optional=True).get("format") == OWN_FORMAT
+    if settings.compare == "none" or is_own:
+        return checkpoint
+    changed = {
+        "an adapter was merged": settings.adapter,
+        "a score is made of two words": settings.yes_no,
+        "the vectors are of other layers": settings.layers not in (None, "last"),
+    }
+    certificate = certify(
+        checkpoint, folder, next((why for why, is_so in changed.items() if is_so), "")
+    )
+    if settings.compare == "auto":
+        certificate.check()
+    return replace(checkpoint, certificate={**certificate.to_dict(), "text": str(certificate)})
 
 
 def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 The work is done by `worker.py` in a process of its own; here are the plan, the progress, and the
 lines that say what was decided and by which flag that is changed. Imports no PyTorch.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import tempfile
@@ -141,6 +142,7 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
     reports.say(
         f"{source.name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
     )
+    reports.say(f"{source.name}: {made.facts['certificate']}")
     return folder.resolve(), made
 
 

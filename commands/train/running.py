@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -38,8 +39,10 @@ def save_trained(
 ) -> None:
     """Write the checkpoint, or what its adapters have learnt beside `base`.
 
-    The state of the run is removed, as it is no longer needed.
+    The state of the run is removed, as it is no longer needed. No comparison with the folder of
+    the start is kept, as the weights are others.
     """
+    checkpoint = replace(checkpoint, certificate={})
     if adapted_maps(checkpoint.model):
         save_adapter(checkpoint, base, output, reports)
     else:
@@ -65,6 +68,8 @@ def summary(checkpoint: Checkpoint, folder: Path) -> Table:
 
 def _rows(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     """Facts of the task's models beside a network."""
+    if checkpoint.certificate:
+        yield "compared", str(checkpoint.certificate["text"])
     if checkpoint.task == "image-classification":
         sizes = checkpoint.config
         yield "images", f"{sizes.height} x {sizes.width}, {sizes.channels} channels"

@@ -31,7 +31,7 @@ from service.runtime.cpus import available_cpus
 Wide = Literal["fp32", "fp16", "bf16", ""]
 Wanted: TypeAlias = tuple[str, Wide]
 POLL_S, MAX_REASON = 0.1, 500
-PRIORITY = (2, 3, 9, 6, 7, 8, 5, 4, 10)  # sections by when their models are exported
+PRIORITY = (2, 3, 9, 5, 6, 7, 8, 4, 10)  # sections by when their models are exported
 
 
 @dataclass(frozen=True, slots=True)

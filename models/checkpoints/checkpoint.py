@@ -75,6 +75,8 @@ class Checkpoint:
     sampling: Mapping[str, float] = field(default_factory=dict)  # see `read_sampling`
     embedder: EmbedderUse = field(default_factory=EmbedderUse)  # of an embedder
     source: Mapping[str, Any] = field(default_factory=dict)  # its family: see `source_of`
+    # Its comparison with the folder that it was imported from: see `Certificate`.
+    certificate: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -286,6 +288,7 @@ def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
         **({"sampling": dict(checkpoint.sampling)} if checkpoint.sampling else {}),
         **({"embedder": embedder.to_dict()} if embedder != EmbedderUse() else {}),
         **({"source": dict(checkpoint.source)} if checkpoint.source else {}),
+        **({"certificate": dict(checkpoint.certificate)} if checkpoint.certificate else {}),
         **kind.sections(checkpoint.model),
         "metrics": checkpoint.metrics,
     }
@@ -312,4 +315,5 @@ def _load_own(folder: Path) -> Checkpoint:
             sampling=dict(values.get("sampling", {})),
             embedder=EmbedderUse.from_dict(values.get("embedder", {})),
             source=dict(values.get("source", {})),
+            certificate=dict(values.get("certificate", {})),
         )

@@ -7,6 +7,7 @@ from models.settings import Settings, setting
 
 ONE_OUTPUT_TASKS = ("text-classification", "pair-scoring")  # which a head with one output may have
 IMPORT_TASKS = ("auto", *ONE_OUTPUT_TASKS, "embedding", "fill-mask", "text-generation")
+COMPARISONS = ("auto", "accept", "none")
 AS_DECLARED = "as declared"
 
 
@@ -81,6 +82,13 @@ class ImportSettings(Settings):
         "LoRA adapter of PEFT to add to the weights: a folder with adapter_config.json and "
         "adapter_model.safetensors, which is of this checkpoint.",
         shown="none",
+    )
+    compare: str = setting(
+        "auto",
+        "Comparison with the folder's own network, where transformers is installed: token ids of "
+        "200 texts, and outputs. Auto refuses a difference, accept goes on and keeps it in the "
+        "manifest, none compares nothing.",
+        choices=COMPARISONS,
     )
     origin: str | None = setting(
         None,

@@ -158,6 +158,8 @@ class Manifest:
     example: str = EXAMPLE  # a text to try the model with
     examples: tuple[Example, ...] = ()  # several, of the model's own domain
     origin: str = ""  # where the weights come from
+    # How the import compares with the folder's own network, for people and `attendant verify`.
+    certificate: dict[str, Any] = field(default_factory=dict)
     fused: dict[str, int] = field(default_factory=dict)  # fused ops by count
     parity: dict[str, float] = field(default_factory=dict)  # against PyTorch
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given

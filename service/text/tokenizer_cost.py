@@ -85,7 +85,7 @@ def _steps(part: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - one of t
         yield from _objects_in(json.loads(part.__getstate__()))
 
 
-def _objects_in(value: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - any JSON
+def _objects_in(value: object) -> Iterator[Mapping[str, Any]]:
     if isinstance(value, Mapping):
         yield value
         value = list(value.values())

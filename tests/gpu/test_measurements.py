@@ -4,8 +4,10 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from loadtests.compare.devices import decoders, encoders, layouts
+from loadtests.compare.devices.__main__ import app
 from loadtests.compare.devices.goals import CHECKED, way_of
 from loadtests.compare.devices.layouts import shared_prompts
 from loadtests.compare.worker import Answer, Work
@@ -42,11 +44,11 @@ def test_every_case_has_each_way(findings: Findings) -> None:
         ("eager", (encoders.EAGER, decoders.STATIC)),
         ("compiled", (encoders.COMPILED, decoders.COMPILED)),
     ):
-        rows = findings["tables"][f"devices-encoders tiny-encoder {passed}"]
+        rows = findings["tables"][f"encoders tiny-encoder {passed}"]
         ways = {f"{load}: {way}" for load in encoders.loads(is_tiny=True) for way in OURS}
         ways |= {f"{load}: {peers[0]}" for load in encoders.loads(is_tiny=True)}
         assert {row["way"] for row in rows} == ways
-        rows = findings["tables"][f"devices-decoders tiny-decoder {passed}"]
+        rows = findings["tables"][f"decoders tiny-decoder {passed}"]
         expected = {"ours, slots", peers[1]}
         assert {row["way"] for row in rows} == {
             f"{case}: {way}" for case in ("1 row", "4 rows") for way in expected
@@ -71,19 +73,19 @@ def test_what_is_timed_gives_the_logits_of_the_network(findings: Findings) -> No
 
 def test_ratios_are_over_the_peer_of_the_same_case(findings: Findings) -> None:
     for passed, peer in (("eager", encoders.EAGER), ("compiled", encoders.COMPILED)):
-        for row in findings["tables"][f"devices-encoders tiny-encoder {passed}"]:
+        for row in findings["tables"][f"encoders tiny-encoder {passed}"]:
             assert way_of(row["way"]).startswith("ours") == bool(row.get(f"over {peer}"))
 
 
 def test_figures_are_kept_as_those_of_every_measure(context: Context, findings: Findings) -> None:
     """With the turns of every way, and the numbers that they are made of."""
     results = read_all(context.run.out / "results")
-    result = results["devices-decoders tiny-decoder eager"]
+    result = results["decoders tiny-decoder eager"]
     assert result.page == decoders.DECODERS.page
     turns = result.rounds["4 rows: ours, slots"]
     assert len(turns) == speed.TINY_ROUNDS
     assert {"seconds", "tokens", "rows_a_step"} <= turns[0].keys()
-    assert "devices-encoders tiny-encoder compiled" in results
+    assert "encoders tiny-encoder compiled" in results
     assert findings["tables"].keys() - {"The machine's limits"} <= results.keys()
 
 
@@ -93,7 +95,7 @@ def test_a_shape_that_fails_is_a_failed_check(context: Context, tmp_path: Path) 
     other = Context(context.run, "6 speed", time.monotonic() + 60)
     speed.measure(other, model, 5.0, "none")
     claims = other.findings["claims"]
-    assert {claim["claim"] for claim in claims} == {"devices-decoders tiny-llama is timed"}
+    assert {claim["claim"] for claim in claims} == {"decoders tiny-llama is timed"}
     assert not any(claim["holds"] for claim in claims)
 
 
@@ -118,7 +120,7 @@ def test_the_server_stands_beside_its_session(context: Context) -> None:
 def test_slots_are_measured_under_all_loads(context: Context) -> None:
     """Memory for one slot lets one sequence run at a time."""
     speed.layouts(context)
-    rows = context.findings["tables"]["devices-layouts tiny-decoder"]
+    rows = context.findings["tables"]["layouts tiny-decoder"]
     assert [row["most"].partition(" ")[0] for row in rows] == ["4", "4", "1"]
     assert rows[1]["reused, %"] != "0"
 
@@ -148,3 +150,16 @@ def test_rows_of_real_lengths_are_sorted_and_none_is_lost() -> None:
     lengths, batch_rows = encoders.loads(is_tiny=False)["real lengths"]
     assert (len(lengths), batch_rows) == (128, 32)
     assert lengths == sorted(lengths)
+
+
+def test_a_network_is_measured_alone_by_its_own_command(context: Context, tmp_path: Path) -> None:
+    """As in `loadtests.compare.devices`, with graphs that are there or are written."""
+    (model,) = models_of(context.run, ("tiny-decoder", ""))
+    flags = "--repository", str(model.repository), "--output", str(tmp_path), "--rounds", "3"
+    done = CliRunner().invoke(app, ["layouts", "--shape", "tiny-decoder", *flags])
+    assert done.exit_code == 0, done.output
+    (result,) = read_all(tmp_path).values()
+    assert {figure.column for figure in result.figures} >= {"tokens/s", "running at once"}
+    refused = CliRunner().invoke(app, ["encoders", "--shape", "gpt2"], env={"COLUMNS": "200"})
+    assert refused.exit_code == 2
+    assert "--shape is 'gpt2', expected one of ['bert-base'" in refused.output

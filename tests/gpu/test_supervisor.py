@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 from loadtests.gpu.__main__ import app
 from loadtests.gpu.context import Context, Run, write_json
+from loadtests.gpu.kinds import KINDS, MOST_USED, SERVED
+from loadtests.gpu.models import needed
 from loadtests.gpu.report import write_report
-from loadtests.gpu.sections import SECTIONS, SHAPES, Section, chosen, shapes_of
+from loadtests.gpu.sections import SECTIONS, SHAPES, TINY_SHAPES, Section, chosen, shapes_of
 from loadtests.gpu.supervisor import Stop, read_records, run_all
 
 MADE_UP = "tests.gpu.made_up"
@@ -210,3 +212,19 @@ def test_every_section_has_a_number_of_its_own() -> None:
     numbers = [section.number for section in SECTIONS]
     assert numbers == sorted(set(numbers))
     assert SECTIONS[0].is_gate
+
+
+def test_models_are_exported_in_the_order_in_which_sections_need_them(tmp_path: Path) -> None:
+    """Each once; those of section 5 before the networks of 6, also where it is the first."""
+    run = Run(tmp_path, "cpu", is_tiny=True, shapes=TINY_SHAPES[:2])
+    names = [model.name for model in needed(run, [5, 6, 8])]
+    assert names == [*(f"{kind}-fp32" for kind in SERVED), *TINY_SHAPES[:2]]
+    whole = [model.name for model in needed(run, range(1, 11))]
+    assert whole[: len(MOST_USED)] == [f"{kind}-fp32" for kind in MOST_USED]
+    assert whole[len(MOST_USED) :][:2] == list(TINY_SHAPES[:2])
+    assert len(set(whole)) == len(whole) == len(KINDS) + 2 + 2, "and two in half precision"
+    on_gpu = replace(run, device="cuda")
+    assert {model.precision for model in needed(on_gpu, [4])} == {"fp16", "bf16"}
+    assert [model.name for model in needed(on_gpu, [5])][len(SERVED) :] == [
+        f"{kind}-bf16" for kind in SERVED
+    ]

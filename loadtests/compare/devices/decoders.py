@@ -128,7 +128,7 @@ def figures(rounds: Rounds) -> list[Figure]:
 
 
 DECODERS = Measure(
-    "devices-decoders",
+    "decoders",
     "Decoders beside transformers with a static cache, and their share of the memory's bandwidth",
     "Networks on a device",
     ShapeOptions,

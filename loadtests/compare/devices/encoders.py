@@ -104,7 +104,7 @@ def figures(rounds: Rounds) -> list[Figure]:
 
 
 ENCODERS = Measure(
-    "devices-encoders",
+    "encoders",
     "Encoders' graphs beside transformers, and their share of the device's matrix rate",
     "Networks on a device",
     ShapeOptions,

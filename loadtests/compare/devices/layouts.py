@@ -101,7 +101,7 @@ def figures(rounds: Rounds) -> list[Figure]:
 
 
 LAYOUTS = Measure(
-    "devices-layouts",
+    "layouts",
     "The paged cache beside slots, with prompts alike and prompts that share beginnings",
     "Networks on a device",
     ShapeOptions,

@@ -27,6 +27,8 @@ def classifier(folder: Path, kind: str = "bert") -> Path:
     classes: Any = transformers.AutoModelForSequenceClassification
     network(kind, classes).save_pretrained(folder)
     word_tokenizer().save(str(folder / "tokenizer.json"))
+    stated = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(stated))
     return folder
 
 
