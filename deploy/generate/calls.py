@@ -1,47 +1,73 @@
-"""The fields of every call as tables, from their records."""
+"""Tables of docs/reference/calls.md: fields of each request, and sampling parameters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from types import ModuleType
 
 import msgspec
 
-from commands.ask.call_flags import CallFlag
-from service.calls.generation import Generate
-from service.calls.methods import ANSWERS
-from service.calls.record import About, Call, abouts
+from service.calls import features, generation, images, reading, texts, tokens
+from service.calls.record import U32, About, Call, abouts
+from service.calls.sampling import Sampling
 
-OF_ALL = Call.__struct_fields__
+MODULES: tuple[ModuleType, ...] = (texts, reading, features, images, tokens, generation)
+DIALECTS = {
+    "openai": "OpenAI",
+    "cohere": "Cohere",
+    "huggingface": "Hugging Face",
+    "tgi": "text-generation-inference",
+}
+COMMON = set(Call.__struct_fields__)  # which every call has
 
 
 def tables() -> Iterator[str]:
-    """A table for each request that has fields, and one for those that each has."""
-    yield "\n## Fields of requests\n"
-    yield "The command line has its flags of these.\n"
-    yield "### Every request\n"
-    yield from _table(abouts(Call))
-    records: list[type[msgspec.Struct]] = [*ANSWERS, Generate]
-    for record in records:
-        own = [each for each in abouts(record) if each.help and each.name not in OF_ALL]
-        if own:
-            yield f"\n### {record.__name__}\n"
-            yield from _table(own)
-    yield ""
+    """Lines of a table for each record of a request."""
+    for module in MODULES:
+        for record in vars(module).values():
+            if isinstance(record, type) and record in Call.__subclasses__():
+                yield from _table(record.__name__, record)
+    yield from _table("Sampling parameters", Sampling)
 
 
-def _table(fields: Iterable[About]) -> Iterator[str]:
-    yield "| field | values | meaning |"
-    yield "|---|---|---|"
-    for each in fields:
-        text = each.help.replace("*", r"\*").replace("|", r"\|")
-        yield f"| `{each.name}` | {_values(each)} | {text} |"
+def _table(title: str, record: type[msgspec.Struct]) -> Iterator[str]:
+    yield f"\n### {title}\n"
+    yield "| field | default | values | meaning | elsewhere |"
+    yield "|---|---|---|---|---|"
+    for about in abouts(record):
+        if about.name not in COMMON and about.help:
+            text = about.help.replace("|", r"\|")
+            cells = [_default(about), _values(about), text, _elsewhere(about)]
+            note = " (not with beams)" if "off_with_beams" in about.says else ""
+            yield f"| `{about.name}`{note} | {' | '.join(cells)} |"
+
+
+def _default(about: About) -> str:
+    """A number or text that stands for a field that a request leaves out."""
+    value = about.default
+    is_shown = isinstance(value, int | float | str) and not isinstance(value, bool) and value != ""
+    return f"{value:g}" if is_shown and not isinstance(value, str) else str(value) * is_shown
 
 
 def _values(about: About) -> str:
-    """The bounds of a number, the values of a choice, or what a list has at most."""
+    """Bounds of a number, or of the number of elements."""
     says = about.says
+    if says.get("counted"):
+        return "1 to `--max-texts`"
     if "low" in says:
-        return f"{says['low']:,} to {says['high']:,}"
-    if "most" in says:
-        return f"at most {says['most']:,}"
-    if choices := CallFlag(about, {}).choices:
-        return ", ".join(f"`{each}`" for each in choices)
-    return "required" if about.default is msgspec.NODEFAULT else ""
+        low = _number(says["low"])
+        return f"at least {low}" if says["high"] >= U32 else f"{low} to {_number(says['high'])}"
+    limits = [f"{_number(says['most'])} {says['unit']}"] if "unit" in says else []
+    if "longest" in says:
+        limits.append(f"{_number(says['longest'])} characters")
+    return f"at most {' of '.join(limits)}" if limits else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _elsewhere(about: About) -> str:
+    """Names of the field in other dialects."""
+    names: dict[str, list[str]] = {}
+    for dialect, name in about.says.get("also", {}).items():
+        names.setdefault(name or about.name, []).append(DIALECTS[dialect])
+    return "; ".join(f"{', '.join(dialects)} `{name}`" for name, dialects in names.items())

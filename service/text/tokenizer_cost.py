@@ -95,7 +95,7 @@ def _objects_in(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def _growth(step: Mapping[str, Any]) -> int:
-    """How many bytes may come of one."""
+    """Number of bytes that may come of one."""
     added = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
     if step.get("type") == "Precompiled":
         return _longest(step["precompiled_charsmap"])
