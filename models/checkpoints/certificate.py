@@ -168,7 +168,7 @@ def _outputs(
     encoder: Path,
     changed: str,
 ) -> tuple[str, float]:
-    """What was compared, and the largest difference."""
+    """Name of what was compared, and the largest difference."""
     if changed:
         raise _NotComparedError(f"outputs, as {changed}")
     ours = checkpoint.model
