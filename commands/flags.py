@@ -45,7 +45,7 @@ def argument(
         envvar=envvar,
         autocompletion=completing(choices),
     )
-    return _parameter(name, kind, given)
+    return parameter(name, kind, given)
 
 
 def flag(
@@ -58,6 +58,7 @@ def flag(
     shown: bool | str = True,
     spelt: Sequence[str] = (),
     choices: Collection[str] = (),
+    metavar: str | None = None,
     panel: str | None = None,
     low: float | None = None,
     high: float | None = None,
@@ -75,12 +76,12 @@ def flag(
         envvar=envvar,
         show_default=shown,
         autocompletion=completing(choices),
-        metavar=shown_as(choices),
+        metavar=metavar or shown_as(choices),
         rich_help_panel=panel,
         min=low,
         max=high,
     )
-    return _parameter(name, kind, option)
+    return parameter(name, kind, option)
 
 
 def flags_of(
@@ -116,6 +117,7 @@ def _flag_of(
         shown=about.get("shown") or True,
         spelt=about.get("spelt", ()),
         choices=about.get("choices", ()),
+        metavar=about.get("metavar"),
         panel=about.get("panel") or panel,
         low=low,
         high=None if high == INF else high,
@@ -131,7 +133,8 @@ def command_of(
         function(**values)
 
     command.__doc__ = function.__doc__
-    command.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    named = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
+    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     command.__annotations__ = {flag.name: flag.annotation for flag in parameters}
     return command
 
@@ -156,5 +159,6 @@ def _written(limit: float) -> str:
     return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def _parameter(name: str, kind: object, option: object) -> inspect.Parameter:
+def parameter(name: str, kind: object, option: object) -> inspect.Parameter:
+    """A parameter of a command, which Typer's option or argument describes."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)

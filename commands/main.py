@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from commands.ask.client.refusal import CallError
+from commands.ask.verbs import VERBS
 from commands.errors import FAILURE, WRONG_USAGE, print_error
 from commands.help import Command, CommandGroup
 from service import __version__
@@ -25,7 +26,7 @@ PROGRAM = "attendant"
 class Row(NamedTuple):
     """A command of the table, which help and completion show without importing it."""
 
-    place: str  # of the function or the `typer.Typer`: its module and name
+    place: str  # of the function or the `typer.Typer`: its module and name; empty for a verb
     help: str
 
 
@@ -36,45 +37,7 @@ COMMANDS = {
         "Serve folders, hub ids or a model repository. On SIGTERM, finish accepted requests, then "
         "exit.",
     ),
-    "models": Row("commands.ask.tasks:models", "List the models that a server serves."),
-    "classify": Row("commands.ask.tasks:classify", "Classify texts, or those of a file."),
-    "embed": Row(
-        "commands.ask.tasks:embed",
-        "Embed texts as vectors, and show how similar they are; or embed those of a file.",
-    ),
-    "score": Row("commands.ask.tasks:score", "Score how well each text matches a query."),
-    "rerank": Row(
-        "commands.ask.rerank:rerank",
-        "Order documents by how relevant they are to a query, or score those of a file.",
-    ),
-    "generate": Row("commands.ask.generate:generate", "Continue a prompt."),
-    "chat": Row("commands.ask.chat:chat", "Talk with a model that has a chat template."),
-    "features": Row(
-        "commands.ask.features:features",
-        "Show the hidden states of texts, by layer, per token or pooled.",
-    ),
-    "similarity": Row(
-        "commands.ask.features:similarity",
-        "Show how similar texts are, each compared with every other.",
-    ),
-    "infer": Row(
-        "commands.ask.infer:infer",
-        "Send tensors to any model, over the Open Inference Protocol.",
-    ),
-    "fill-mask": Row("commands.ask.fill_mask:fill_mask", "Predict the words at [MASK] positions."),
-    "classify-tokens": Row(
-        "commands.ask.reading:classify_tokens",
-        "Find the entities in texts, or in those of a file.",
-    ),
-    "answer": Row(
-        "commands.ask.reading:answer",
-        "Find the part of a context that answers a question.",
-    ),
-    "classify-image": Row("commands.ask.vision:classify_image", "Classify images."),
-    "attention": Row(
-        "commands.ask.attention:attention",
-        "Draw a model's attention weights for a text, as a picture or in the terminal.",
-    ),
+    **{name: Row("", verb.help) for name, verb in VERBS.items()},
     "healthcheck": Row(
         "commands.main:healthcheck",
         "Check the server's health, by gRPC or HTTP: exit code 0 if SERVING, else 1.",
@@ -180,9 +143,7 @@ class Commands(CommandGroup):
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        place, text = COMMANDS[cmd_name]
-        module, _, name = place.partition(":")
-        command = getattr(import_module(module), name)
+        command, text = _loaded(cmd_name), COMMANDS[cmd_name].help
         if isinstance(command, typer.Typer):  # has commands of its own
             command.info.cls = CommandGroup
             command.info.help = text
@@ -210,6 +171,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=HELP_FLAGS,
 )
+
+
+def _loaded(name: str) -> Any:
+    """The function of a command, or its group, and what they import."""
+    if name in VERBS:
+        from commands.ask.verb_command import command_of_verb
+
+        return command_of_verb(name)
+    module, _, function = COMMANDS[name].place.partition(":")
+    return getattr(import_module(module), function)
 
 
 def _print_usage(error: Any) -> None:

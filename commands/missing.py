@@ -11,7 +11,7 @@ from types import TracebackType
 
 OURS = ("service", "models", "export", "commands", "demos", "loadtests", "attendant", "tests")
 LOADTEST = ("onnx", "matplotlib")
-TRAIN = ("torch", "huggingface_hub", "onnxscript", "safetensors", "sklearn")
+TRAIN = ("torch", "gguf", "huggingface_hub", "onnxscript", "safetensors", "sklearn")
 EXTRAS = {
     **dict.fromkeys(LOADTEST, "cpu,loadtest"),
     **dict.fromkeys(TRAIN, "cpu,loadtest,train"),

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from commands.ask.client.client import try_models
 from commands.ask.options import console
-from commands.ask.shown import tables
+from commands.ask.trials import trial_table, try_models
 from commands.errors import INTERRUPTED, errors
 from commands.flags import argument, command_of, flag, flags_of
 from commands.folders.settings import FolderSettings
@@ -117,7 +116,7 @@ def _end(*_: object) -> None:
 
 
 def _try_models(address: str) -> None:
-    console.print(tables.trials(try_models(address, timeout_s=60.0)))
+    console.print(trial_table(try_models(address, timeout_s=60.0)))
 
 
 serve_command = command_of(

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attendant.v1 import text_pb2 as pb
 from rich.console import Console
 
 from commands.ask.client.client import Client
@@ -29,6 +28,7 @@ from models.recipes.finetune import finetune
 from models.training.state import digest_of
 from models.training.trainer import Session
 from models.writing import replace_bytes
+from service.calls.texts import Classify
 
 VALIDATION_FRACTION = 0.1  # of the training texts: to choose the best epoch by
 NUM_CLIENTS = 8  # at once, as on a busy server
@@ -174,9 +174,7 @@ def request_rates(
 
 def _rate(client: Client, clients: Executor, model: str, texts: Sequence[str]) -> float:
     began_s = time.perf_counter()
-    requests = (
-        pb.ClassifyRequest(model=model, texts=[text], top_k=1, truncate=True) for text in texts
-    )
+    requests = (Classify(model=model, texts=[text], top_k=1, truncate=True) for text in texts)
     for _ in clients.map(client.ask, requests):
         pass
     return len(texts) / (time.perf_counter() - began_s)

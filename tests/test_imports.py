@@ -182,24 +182,25 @@ ROOMS = {
     "commands/remarks": Room("pictures models/remarks"),
     "commands/errors": Room(),
     "commands/ask/lines": Room(),
-    "commands/ask/message_json": Room(),
+    "commands/ask/message_json": Room("ask/client"),
     "commands/ask/progress": Room("errors"),
-    "commands/ask/client": Room("service", "access client health refusal tensor_client"),
+    "commands/ask/client": Room("service", "access client health methods refusal tensor_client"),
     "commands/ask/in_flight": Room("ask/lines ask/client"),
-    "commands/ask/remedies": Room("ask/client service/errors"),
-    "commands/ask/served": Room("ask/client ask/remedies"),
-    "commands/ask/options": Room(
-        "errors pictures ask/message_json ask/client ask/remedies ask/served service"
-    ),
-    "commands/ask/shown": Room("ask/lines ask/message_json ask/client ask/options service"),
+    "commands/ask/verbs": Room(),
+    "commands/ask/served": Room("ask/client ask/verbs"),
+    "commands/ask/options": Room("errors flags pictures ask/client ask/served service"),
+    "commands/ask/files": Room("flags ask/options service/errors"),
+    "commands/ask/remedies": Room("ask/client ask/options ask/verbs service/calls"),
+    "commands/ask/asked": Room("ask/client ask/files ask/message_json ask/options"),
+    "commands/ask/shown": Room("ask/asked ask/lines ask/message_json ask/options service"),
     "commands/ask/bulk": Room(
-        "errors ask/lines ask/message_json ask/progress ask/client ask/in_flight ask/options"
-        " service",
-        "options",
+        "errors ask/asked ask/files ask/lines ask/message_json ask/progress ask/client"
+        " ask/in_flight ask/options service",
+        "answering",
     ),
     "commands/ask": Room(
-        "errors flags pictures ask/lines ask/message_json ask/progress ask/client ask/in_flight"
-        " ask/options ask/shown ask/bulk service"
+        "errors flags pictures ask/asked ask/files ask/lines ask/message_json ask/progress"
+        " ask/client ask/in_flight ask/options ask/remedies ask/shown ask/bulk ask/verbs service"
     ),
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
@@ -214,16 +215,15 @@ ROOMS = {
     ),
     "commands/export_runs": Room("models export service/contract"),
     "commands/serve": Room(
-        "ask/client ask/options ask/shown errors flags folders train/messages"
-        " models/recipes/import_settings service"
+        "ask ask/options errors flags folders train/messages models/recipes/import_settings service"
     ),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
     "commands/help": Room("variables help_panels"),
     "commands/help_panels": Room(),
-    "commands/main": Room("ask/client errors help service/errors"),
+    "commands/main": Room("ask ask/client ask/verbs errors help service/errors"),
     "commands/__main__": Room("ask/client main service"),
-    "demos": Room("commands models export service/errors"),
+    "demos": Room("commands models export service/calls service/errors"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models export"),
@@ -290,7 +290,7 @@ HEAVY = ("torch", "transformers", "onnx", "onnxscript", "sklearn")
 POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
-    *("calls/generation", "calls/texts", "calls/tokens"),
+    *("calls/generation", "calls/methods", "calls/texts", "calls/tokens"),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -735,7 +735,9 @@ def completed(line):
     loaded = modules_after(code)
     assert not loaded & unused
     assert not [
-        name for name in loaded if name.startswith("commands.ask.") and "client" not in name
+        name
+        for name in loaded - {"commands.ask.verbs"}
+        if name.startswith("commands.ask.") and "client" not in name
     ]
 
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 from attendant.v1 import generation_pb2 as pb
 
+from commands.ask.asked import Asked
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
-from commands.ask.generate import PATIENT, SAMPLING, params_of, shown
-from commands.ask.options import Model, Server, Version, asks
+from commands.ask.generate import SAMPLING, params_of, shown
 from commands.ask.shown import generation_tables
 from commands.errors import errors, print_error
 from commands.flags import command_of, own_parameters
@@ -52,17 +52,11 @@ class Talk:
         self.messages.append(pb.ChatMessage(role="assistant", content=text))
 
 
-def _chat(
-    model: Model,
-    system: System = "",
-    version: Version = "",
-    server: Server = PATIENT,
-    **sampling: Any,
-) -> None:
+def _chat(asked: Asked, system: System = "", **sampling: Any) -> None:
     params = params_of({"fit_max_tokens": True, **sampling})
     is_terminal = sys.stdin.isatty()
-    with Client(*server) as client:
-        _check_model(client, model)
+    with asked.client() as client:
+        _check_model(client, asked.fields["model"])
         if is_terminal:
             import_module("readline")  # `input` edits lines with it, and has the earlier ones
             errors.print(HELP, style="dim")
@@ -75,19 +69,16 @@ def _chat(
             else:
                 talk.say(text)
                 request = pb.GenerateRequest(
-                    model=model,
-                    version=version,
                     conversation=pb.Conversation(messages=talk.messages),
                     sampling_params=params,
+                    **asked.fields,
                 )
                 _answer(client, request, talk, is_terminal=is_terminal)
 
 
-chat = asks(
-    command_of(
-        _chat,
-        [*own_parameters(_chat), *(each for each in SAMPLING if each.name not in NOT_OF_A_CHAT)],
-    )
+chat = command_of(
+    _chat,
+    [*own_parameters(_chat), *(each for each in SAMPLING if each.name not in NOT_OF_A_CHAT)],
 )
 
 

@@ -10,25 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from attendant.v1 import reading_pb2 as pb
 
+from commands.ask.asked import Asked
 from commands.ask.client.client import Client
-from commands.ask.options import (
-    MAX_UINT32,
-    SERVER,
-    AsJson,
-    Model,
-    Server,
-    Texts,
-    Truncate,
-    Version,
-    asks,
-    console,
-    given_texts,
-    write_plot,
-)
+from commands.ask.options import console, given_texts, write_plot
 from commands.ask.shown import tables
-from commands.ask.texts import AsNdjson, answer_texts
+from commands.ask.texts import answer_texts
+from service.calls.reading import FilledTexts, FillMask
 from service.errors import SettingError
 
 if TYPE_CHECKING:
@@ -38,23 +26,6 @@ COMPARED_WORDS = 20  # of each prompt, by default
 MAX_PROMPTS = 8  # to compare: a column each
 
 
-TopK = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        max=MAX_UINT32,
-        envvar="ATTENDANT_FILL_MASK_TOP_K",
-        help="Number of words per mask, most likely first; 0 prints 5, or compares the 20 most "
-        "likely words of each prompt.",
-    ),
-]
-Candidates = Annotated[
-    list[str] | None,
-    typer.Option(
-        envvar="ATTENDANT_CANDIDATES",
-        help="Score only this word, which must be a single token; may be given more than once.",
-    ),
-]
 Against = Annotated[
     str,
     typer.Option(
@@ -81,66 +52,32 @@ Plot = Annotated[
 ]
 
 
-@asks
 def fill_mask(
-    model: Model,
-    texts: Texts,
-    top_k: TopK = 0,
-    candidate: Candidates = None,
-    against: Against = "",
-    is_compared: IsCompared = False,
-    plot: Plot = None,
-    version: Version = "",
-    truncate: Truncate = False,
-    as_json: AsJson = False,
-    as_ndjson: AsNdjson = False,
-    server: Server = SERVER,
+    asked: Asked, against: Against = "", is_compared: IsCompared = False, plot: Plot = None
 ) -> None:
     has_comparison = bool(against) or is_compared
     if plot is not None and not has_comparison:
         raise SettingError(
             "--plot is set, expected --against or --compare with it: it shows compared prompts"
         )
-
-    def request_for(texts: Sequence[str]) -> pb.FillMaskRequest:
-        return pb.FillMaskRequest(
-            model=model,
-            version=version,
-            texts=texts,
-            truncate=truncate,
-            top_k=top_k,
-            candidates=candidate or (),
-        )
-
-    if has_comparison:
-        prompts = _prompts(
-            given_texts(texts), against, is_compared=is_compared, as_json=as_json or as_ndjson
-        )
-        _show_comparison(request_for(prompts), server, plot)
+    if not has_comparison:
+        answer_texts(asked)
         return
-    with Client(*server) as client:
-        answer_texts(
-            texts,
-            server.timeout_s,
-            lambda part: client.ask(request_for(part)),
-            tables.fills,
-            as_json=as_json,
-            as_ndjson=as_ndjson,
-        )
-
-
-def _show_comparison(request: pb.FillMaskRequest, server: Server, plot: Path | None) -> None:
-    """Print how the prompts of a request differ, and draw it where a file is named."""
-    with Client(*server) as client:
-        found = compare(client, request)
-    console.print(tables.comparison(request.texts, found))
+    prompts = _prompts(
+        given_texts(asked.given), against, is_compared=is_compared, as_json=asked.is_json
+    )
+    with asked.client() as client:
+        found = compare(client, asked.call(texts=prompts))
+    console.print(tables.comparison(prompts, found))
     if plot is not None:
         from commands.ask.shown.fill_picture import picture
 
-        write_plot(plot, picture(request.texts, found))
+        write_plot(plot, picture(prompts, found))
 
 
-def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool) -> list[str]:
+def _prompts(
+    texts: Sequence[str], against: str, *, is_compared: bool, as_json: bool
+) -> Sequence[str]:
     """The prompts to compare. Raises `SettingError`."""
     if as_json:
         raise SettingError("--json is set, expected it without --against and --compare")
@@ -156,26 +93,27 @@ def _prompts(texts: list[str], against: str, *, is_compared: bool, as_json: bool
     return prompts
 
 
-def compare(client: Client, request: pb.FillMaskRequest) -> "list[ComparedWord]":
+def compare(client: Client, call: FillMask) -> "list[ComparedWord]":
     """The likely words of all prompts, or the candidates, sorted by how much the prompts differ."""
-    if not request.candidates:
-        request.top_k = request.top_k or COMPARED_WORDS
-        words = [word for found in _by_prompt(client, request) for word in found]
-        request.top_k = 0
-        request.candidates.extend(dict.fromkeys(words))
+    if not call.candidates:
+        likely = _by_prompt(client, call.also(top_k=call.top_k or COMPARED_WORDS))
+        words = dict.fromkeys(word for found in likely for word in found)
+        call = call.also(top_k=0, candidates=list(words))
     from commands.ask.shown.comparison import compared, crossing_of  # heavy
 
-    found = compared(_by_prompt(client, request))
-    crossing = crossing_of(request.texts)
+    found = compared(_by_prompt(client, call))
+    crossing = crossing_of(call.texts)
     return sorted(found, key=lambda word: -crossing.change(word)) if crossing else found
 
 
-def _by_prompt(client: Client, request: pb.FillMaskRequest) -> list[dict[str, float]]:
+def _by_prompt(client: Client, call: FillMask) -> list[dict[str, float]]:
     """Log-probabilities by word, for each prompt."""
-    results = client.ask(request).results
-    for text, result in zip(request.texts, results, strict=True):
+    answer: FilledTexts = client.ask(call)
+    for text, result in zip(call.texts, answer.results, strict=True):
         if len(result.masks) != 1:
             raise SettingError(
                 f"'{text}' has {len(result.masks)} masks, a prompt to compare has one"
             )
-    return [{fill.token: fill.logprob for fill in result.masks[0].fills} for result in results]
+    return [
+        {fill.token: fill.logprob for fill in result.masks[0].fills} for result in answer.results
+    ]

@@ -9,28 +9,19 @@ import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 from unicodedata import category
 
 import typer
 from attendant.v1 import generation_pb2 as pb
 
-from commands.ask.client.client import Client
-from commands.ask.options import (
-    MAX_UINT32,
-    MAX_UINT64,
-    SERVER,
-    AsJson,
-    Model,
-    Server,
-    Version,
-    asks,
-    console,
-    show,
-)
+from commands.ask.asked import Asked
+from commands.ask.options import console
 from commands.ask.shown import generation_tables as tables
 from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
+from service.calls.record import About, abouts
+from service.calls.sampling import Sampling
 
 Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]
 CanStream = Annotated[
@@ -41,104 +32,26 @@ CanStream = Annotated[
         help="Print text while it is generated, or only when it is complete.",
     ),
 ]
-PATIENT = SERVER._replace(timeout_s=300.0)  # for text that is read while it is generated
 
 
-def _sampling(
-    name: str, kind: object, text: str, low: float | None = None, high: float | None = None
-) -> inspect.Parameter:
+def _sampling(name: str, kind: object, text: str, **bounds: Any) -> inspect.Parameter:
     variable = f"ATTENDANT_SAMPLING_{name.upper()}"
-    return flag(name, kind, None, text, variable, panel="Sampling", low=low, high=high)
+    return flag(name, kind, None, text, variable, panel="Sampling", **bounds)
+
+
+def _flag_of(about: About) -> inspect.Parameter:
+    """The flag of a parameter, with the help and the bounds that the record says."""
+    bounds = {name: about.says[name] for name in ("low", "high") if name in about.says}
+    kinds = (about.kind, *get_args(about.kind))
+    if get_origin(about.kind) is tuple:
+        text = f"{about.help} May be given more than once."
+        return _sampling(about.name, list[str] if str in kinds else list[int], text)
+    kind = next(each for each in kinds if each in (int, float, str, bool))
+    return _sampling(about.name, kind | None, about.help, **bounds)
 
 
 SAMPLING = (
-    _sampling(
-        "max_tokens",
-        int | None,
-        "Largest number of output tokens; 0 only scores the prompt, see --prompt-logprobs.",
-        0,
-        MAX_UINT32,
-    ),
-    _sampling(
-        "min_tokens",
-        int | None,
-        "Smallest number of output tokens: the text does not end before.",
-        0,
-        MAX_UINT32,
-    ),
-    _sampling(
-        "temperature",
-        float | None,
-        "Divisor of the logits: below 1 for more likely tokens, above 1 for more varied ones. 0 "
-        "always takes the most likely token; the default is 1.",
-        0,
-    ),
-    _sampling(
-        "top_k",
-        int | None,
-        "Sample from the K most likely tokens; 0 means no limit.",
-        0,
-        MAX_UINT32,
-    ),
-    _sampling(
-        "top_p",
-        float | None,
-        "Nucleus sampling: the smallest set of tokens whose probability sums to this.",
-    ),
-    _sampling("min_p", float | None, "Drop tokens less likely than this fraction of the best one."),
-    _sampling(
-        "seed",
-        int | None,
-        "Seed of the random numbers; the same seed gives the same text.",
-        0,
-        MAX_UINT64,
-    ),
-    _sampling("stop", list[str] | None, "Text that ends the output; may be given more than once."),
-    _sampling("n", int | None, "Number of samples.", 1, MAX_UINT32),
-    _sampling(
-        "beam_width",
-        int | None,
-        "Number of beams of a beam search, in place of sampling; the --n best are printed.",
-        0,
-        MAX_UINT32,
-    ),
-    _sampling(
-        "length_penalty",
-        float | None,
-        "Beam search: exponent of the length by which a beam's log-probability is divided; larger "
-        "values prefer longer texts. The default is 1.",
-        0,
-    ),
-    _sampling(
-        "repetition_penalty",
-        float | None,
-        "Above 1, makes tokens that occur in the prompt or the output less likely.",
-    ),
-    _sampling(
-        "no_repeat_ngram_size",
-        int | None,
-        "Never repeat a sequence of this number of tokens, the prompt included; 0 means off.",
-        0,
-        MAX_UINT32,
-    ),
-    _sampling(
-        "prompt_logprobs",
-        int | None,
-        "Print the log-probability of each token of the prompt, and this number of most likely "
-        "tokens at its place.",
-        0,
-        MAX_UINT32,
-    ),
-    _sampling(
-        "presence_penalty",
-        float | None,
-        "Above 0, makes tokens that occur in the output less likely.",
-    ),
-    _sampling(
-        "frequency_penalty",
-        float | None,
-        "Above 0, makes tokens less likely for each time that they occur in the output.",
-    ),
+    *(_flag_of(each) for each in abouts(Sampling) if each.help and each.says.get("flag", True)),
     _sampling(
         "json_schema",
         Path | None,
@@ -153,28 +66,21 @@ SAMPLING = (
 )
 
 
-def _generate(
-    model: Model,
-    prompt: Prompt,
-    version: Version = "",
-    can_stream: CanStream = True,
-    as_json: AsJson = False,
-    server: Server = PATIENT,
-    **sampling: Any,
-) -> None:
-    params = params_of(sampling)
+def _generate(asked: Asked, prompt: Prompt, can_stream: CanStream = True, **sampling: Any) -> None:
     request = pb.GenerateRequest(
-        model=model,
-        version=version,
         text=sys.stdin.read() if prompt == "-" else prompt,
-        sampling_params=params,
+        sampling_params=params_of(sampling),
+        **asked.fields,
     )
-    with Client(*server) as client:
+    with asked.client() as client:
         is_one_text = sampling["n"] in (None, 1) and sampling["prompt_logprobs"] is None
-        if can_stream and not as_json and is_one_text:
+        if can_stream and not asked.as_json and is_one_text:
             _write(client.stream(request))
         else:
-            _show_whole(client.ask(request), as_json)
+            _show_whole(asked, client.generate(request))
+
+
+generate = command_of(_generate, [*own_parameters(_generate), *SAMPLING])
 
 
 def params_of(sampling: dict[str, Any]) -> pb.SamplingParams:
@@ -196,9 +102,6 @@ def _schema_in(path: Path) -> str:
         raise typer.BadParameter(text, param_hint="'--json-schema'") from error
 
 
-generate = asks(command_of(_generate, [*own_parameters(_generate), *SAMPLING]))
-
-
 def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     """Print text as it arrives, then the token counts and times of the last chunk."""
     last = pb.GenerateChunk()
@@ -215,9 +118,9 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     _print_account(last)
 
 
-def _show_whole(response: pb.GenerateResponse, as_json: bool) -> None:
-    if as_json:
-        show(response, tables.generated, as_json)
+def _show_whole(asked: Asked, response: pb.GenerateResponse) -> None:
+    if asked.as_json:
+        asked.show(response, tables.generated)
         return
     if response.prompt_logprobs:
         console.print(tables.scored(response.prompt_logprobs))

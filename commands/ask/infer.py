@@ -10,37 +10,32 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from commands.ask.options import SERVER, AsJson, Model, Server, Version, asks, console
+from commands.ask.asked import Asked
+from commands.ask.options import console
 from service.errors import InvalidArgument
 
-Inputs = Annotated[
-    list[str],
-    typer.Option(
-        "--input",
-        envvar="ATTENDANT_INFER_INPUTS",
-        help="Input tensor as NAME=JSON, including the batch axis: 'ids=[[1, 2, 3]]'. Give the "
-        "flag once per input.",
-    ),
-]
 
-
-@asks
 def infer(
-    model: Model,
-    inputs: Inputs,
-    version: Version = "",
-    as_json: AsJson = False,
-    server: Server = SERVER,
+    asked: Asked,
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            envvar="ATTENDANT_INFER_INPUTS",
+            help="Input tensor as NAME=JSON, including the batch axis: 'ids=[[1, 2, 3]]'. Give the "
+            "flag once per input.",
+        ),
+    ],
 ) -> None:
     import numpy as np  # imported late: few commands need it
 
     from commands.ask.client.tensor_client import InferenceClient, nested
 
-    values = _values(inputs)
-    with InferenceClient(*server) as client:
-        outputs = client.infer(model, version, values)
+    call, values = asked.call(), _values(inputs)
+    with InferenceClient(*asked.server) as client:
+        outputs = client.infer(call.model, call.version, values)
     shown = {name: nested(array) for name, array in outputs.items()}
-    if as_json:
+    if asked.as_json:
         print(json.dumps(shown, ensure_ascii=False))  # noqa: T201
         return
     table = Table("output", "shape", "values", show_lines=True)

@@ -1,4 +1,4 @@
-"""Messages of the typed API as plain values for JSON.
+"""Answers of the typed API as plain values for JSON, in the names and forms of its messages.
 
 Protobuf's own mapping writes 64-bit numbers as texts, which readers of JSON do not expect of a
 count. Every field is there, also if it is 0 or empty; a listed model has only its task's fields.
@@ -15,8 +15,11 @@ WIDE = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 OF_ALL_MODELS = ("name", "version", "task", "max_batch_size")
 
 
-def json_fields(message: Message) -> dict[str, Any]:
-    """The fields by their names."""
+def json_fields(answer: Any) -> dict[str, Any]:
+    """The fields of a record, or of a message, by their names."""
+    from commands.ask.client.methods import message_of  # NumPy, and all messages
+
+    message = answer if isinstance(answer, Message) else message_of(answer)
     values = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

@@ -6,37 +6,23 @@ models and adds the way out.
 
 from collections.abc import Sequence
 
-from attendant.v1 import text_pb2
-
-from commands.ask.client.access import Access
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
+from commands.ask.options import Server
+from commands.ask.verbs import commands_of
+from service.calls.models import ModelFacts
 
 MAX_WAIT_S = 5.0  # for the list of models
 MAX_NAMED = 8  # models in one line
-# By task, as `attendant models` shows it: the commands whose requests such a model answers.
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "text-classification": ("classify",),
-    "embedding": ("embed", "similarity"),
-    "text-generation": ("generate",),
-    "fill-mask": ("fill-mask",),
-    "token-classification": ("classify-tokens",),
-    "question-answering": ("answer",),
-    "pair-scoring": ("rerank", "score"),
-    "features": ("features",),
-    "attention": ("attention",),
-    "image-classification": ("classify-image",),
-    "image-attention": ("infer",),
-    "tensors": ("infer",),
-}
 
 
-def remedy(error: CallError, model: str, address: str, timeout_s: float, access: Access) -> str:
+def remedy(error: CallError, model: str, server: Server) -> str:
     """Addition to the server's text; empty where nothing is known, or the list is refused."""
     if error.status not in ("NOT_FOUND", "FAILED_PRECONDITION"):
         return ""
     try:
-        with Client(address, min(timeout_s, MAX_WAIT_S), access) as client:
+        wait_s = min(server.timeout_s, MAX_WAIT_S)
+        with Client(server.address, wait_s, server.access) as client:
             models = client.models().models
     except CallError:
         return ""
@@ -51,10 +37,10 @@ def remedy(error: CallError, model: str, address: str, timeout_s: float, access:
     return f"; the models here: {_listed(names)}; 'attendant models' describes them"
 
 
-def _commands_of(versions: Sequence[text_pb2.Model]) -> str:
+def _commands_of(versions: Sequence[ModelFacts]) -> str:
     """The commands for a model, if it is served and its task is one that this client knows."""
     task = versions[-1].task if versions else ""
-    commands = " or ".join(f"'attendant {command}'" for command in COMMANDS.get(task, ()))
+    commands = " or ".join(f"'attendant {command}'" for command in commands_of(task))
     return f": its task is {task}, use {commands}" if commands else ""
 
 

@@ -1,4 +1,4 @@
-"""`attendant rerank`: documents in the order of their relevance to a query.
+"""`attendant rerank` and `score`: documents by their relevance to a query, or texts by theirs.
 
 Documents are sent in several requests if they are many; every document is scored by itself, so the
 scores of all requests are put in one order.
@@ -8,43 +8,41 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from attendant.v1 import text_pb2 as pb
 
-from commands.ask.bulk.options import NO_FILES, Files, answer_file, input_of, takes_files
+from commands.ask.asked import Asked
+from commands.ask.bulk.answering import answer_file
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
+from commands.ask.files import input_of
 from commands.ask.in_flight import Answered
-from commands.ask.lines import Line, StreamedTexts
-from commands.ask.lines import Texts as Documents
+from commands.ask.lines import Line, StreamedTexts, Texts
 from commands.ask.message_json import json_fields
-from commands.ask.options import (
-    MAX_UINT32,
-    SERVER,
-    AsJson,
-    Model,
-    RawScores,
-    Server,
-    Truncate,
-    Version,
-    asks,
-    console,
-)
+from commands.ask.options import console
 from commands.ask.shown import tables
-from commands.ask.texts import answers, texts_of
+from commands.ask.texts import answer_texts, answers, texts_of
+from service.calls.texts import RankedDocument, Ranking
 from service.errors import InvalidArgument, SettingError
 
 MAX_DOCUMENTS = 65_536  # their texts are held until the last one is scored
 _DOCUMENT = re.compile(r"documents\[(\d+)\] ")
 
 
-@asks
-@takes_files
+def score(
+    asked: Asked, query: Annotated[str, typer.Argument(help="The first text of each pair.")]
+) -> None:
+    def ask(client: Client, part: Sequence[str]) -> Any:
+        return client.ask(asked.call(texts=[query] * len(part), text_pairs=part))
+
+    answer_texts(asked, ask)
+
+
 def rerank(
-    model: Model,
+    asked: Asked,
     query: Annotated[
         str | None,
         typer.Argument(
@@ -66,78 +64,45 @@ def rerank(
             help="File of documents, one per line, in place of arguments; empty lines are skipped.",
         ),
     ] = None,
-    top_n: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=MAX_UINT32,
-            envvar="ATTENDANT_TOP_N",
-            help="Number of documents to show, best first; 0 shows all of them.",
-        ),
-    ] = 0,
-    max_document_tokens: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=MAX_UINT32,
-            envvar="ATTENDANT_MAX_DOCUMENT_TOKENS",
-            help="Cut documents to that many tokens; 0 cuts none.",
-        ),
-    ] = 0,
-    raw_scores: RawScores = None,
-    version: Version = "",
-    truncate: Truncate = False,
-    as_json: AsJson = False,
-    files: Files = NO_FILES,
-    server: Server = SERVER,
 ) -> None:
-
-    def request(part: Sequence[str] = ()) -> pb.RerankRequest:
-        return pb.RerankRequest(
-            model=model,
-            version=version,
-            query=query or "",
-            documents=part,
-            truncate=truncate,
-            max_document_tokens=max_document_tokens,
-            top_n=top_n,
-            raw_scores=raw_scores,
-        )
-
-    def ask(part: Sequence[str]) -> pb.RerankResponse:
-        try:
-            response: pb.RerankResponse = client.ask(request(part))
-        except CallError as error:
-            text = _DOCUMENT.sub(r"text \1 ", error.text, count=1)
-            raise CallError(error.status, text, error.retry_after_s) from error
-        return response
-
-    path = input_of(files, texts, is_json=as_json)
+    assert asked.files is not None, "it takes files"
+    top_n = asked.fields["top_n"]
+    path = input_of(asked.files, texts, is_json=asked.as_json)
     if path is not None:
         if top_n or file is not None:
             raise SettingError(
                 "--top-n and --file are for one ranking on stdout, expected none of them beside "
                 "--output: every line of the file gets its score"
             )
-        answer_file(path, files, server, request(), has_queries=query is None)
+        asked = replace(asked, fields={**asked.fields, "query": query or ""})
+        answer_file(path, asked, has_queries=query is None)
         return
     if query is None:
         raise SettingError("no query is given, expected one before the documents")
-    with Client(*server) as client, ExitStack() as opened:
+    with asked.client() as client, ExitStack() as opened:
+
+        def ask(part: Sequence[str]) -> Ranking:
+            try:
+                answer: Ranking = client.ask(asked.call(query=query, documents=part))
+            except CallError as error:
+                text = _DOCUMENT.sub(r"text \1 ", error.text, count=1)
+                raise CallError(error.status, text, error.retry_after_s) from error
+            return answer
+
         documents = _documents(texts or [], file, opened)
         ranking = _Ranking()
         try:
-            ranking.read(answers(documents, server.timeout_s, ask), documents.noun)
+            ranking.read(answers(documents, asked.server.timeout_s, ask), documents.noun)
         finally:  # the documents that were not refused
-            ranking.show(top_n, as_json=as_json)
+            ranking.show(top_n, as_json=asked.as_json)
 
 
 class _Ranking:
     """The scored documents of all answers, and the sums of what these took."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[str, pb.RankedDocument]] = []
-        self._answer = pb.RerankResponse()
+        self._found: list[tuple[str, RankedDocument]] = []
+        self._answer: Ranking | None = None
 
     def read(self, parts: Iterable[tuple[Answered[Any], bool]], noun: str) -> None:
         """Raises `InvalidArgument` for too many documents, and what the answers raise."""
@@ -153,35 +118,37 @@ class _Ranking:
         if not num_documents:
             raise InvalidArgument("there are no documents, expected at least one")
 
-    def _add(self, lines: Sequence[Line], response: pb.RerankResponse) -> None:
-        answer = self._answer
-        answer.model, answer.version = response.model, response.version
-        answer.num_tokens += response.num_tokens
-        for name in ("queue_seconds", "compute_seconds", "total_seconds"):
-            total = getattr(answer.timings, name) + getattr(response.timings, name)
-            setattr(answer.timings, name, total)
-        for result in response.results:
+    def _add(self, lines: Sequence[Line], answer: Ranking) -> None:
+        sums = self._answer
+        self._answer = (
+            answer
+            if sums is None
+            else answer.also(
+                num_tokens=sums.num_tokens + answer.num_tokens,
+                timings=sums.timings + answer.timings,
+            )
+        )
+        for result in answer.results:
             line = lines[result.index]
-            result.index = line.number - 1
-            self._found.append((line.text, result))
+            self._found.append((line.text, result.at(line.number - 1)))
 
     def show(self, top_n: int, *, as_json: bool) -> None:
         """Print the best documents, if any was scored."""
-        if not self._found:
+        if self._answer is None:
             return
         best = sorted(self._found, key=lambda each: -each[1].score)[: top_n or None]
-        self._answer.results.extend(result for _, result in best)
         texts = [text for text, _ in best]
+        answer = self._answer.also(results=[result for _, result in best])
         if not as_json:
-            console.print(tables.ranking(texts, self._answer))
+            console.print(tables.ranking(texts, answer))
             return
-        fields = json_fields(self._answer)
+        fields = json_fields(answer)
         for result, text in zip(fields["results"], texts, strict=True):
             result["text"] = text
         print(json.dumps(fields, ensure_ascii=False))  # noqa: T201
 
 
-def _documents(given: list[str], file: Path | None, opened: ExitStack) -> Documents:
+def _documents(given: list[str], file: Path | None, opened: ExitStack) -> Texts:
     """Raises `SettingError` for arguments beside a file, or neither."""
     if file is None:
         if not given:

@@ -4,27 +4,24 @@ A shell waits for them while a person types: a server that does not answer at on
 error is printed between the words of a command line.
 """
 
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from commands.ask.client.access import own_address, read_access
+from commands.ask.client.access import ACCESS_FLAGS, own_address, read_access
+from commands.ask.verbs import VERBS
 
 PATIENCE_S = 1.0
-ACCESS = ("tls_ca", "tls_cert", "tls_key", "tls_name", "token_file")
 OF_ALL_MODELS = ("infer",)  # commands that can ask a model of any task
-FILES = ("tls_ca", "tls_cert", "tls_key", "token_file")
 
 
 def names_of_models(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names that begin with a text, of models that the server has for the command."""
     from commands.ask.client.client import Client  # protobuf and gRPC
-    from commands.ask.remedies import COMMANDS
 
-    given = {name: ctx.params.get(name) for name in ACCESS}
+    given = {each: ctx.params.get(each.name) for each in ACCESS_FLAGS}
     flags: dict[str, Any] = {
-        name: Path(value) if value and name in FILES else value for name, value in given.items()
+        each.name: each.kind(value) if value else None for each, value in given.items()
     }
     address = ctx.params.get("address") or own_address()
     try:
@@ -33,8 +30,8 @@ def names_of_models(ctx: typer.Context, incomplete: str) -> list[str]:
             models = client.models().models
     except Exception:
         return []
-    command = ctx.info_name
-    tasks = {task for task, commands in COMMANDS.items() if command in commands}
+    command = ctx.info_name or ""
+    tasks = VERBS[command].tasks
     is_any = not tasks or command in OF_ALL_MODELS
     names = dict.fromkeys(each.name for each in models if is_any or each.task in tasks)
     return [name for name in names if name.startswith(incomplete)]

@@ -8,52 +8,54 @@ others are answered, and the command ends with exit code 1.
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
 
+from commands.ask.asked import Asked
+from commands.ask.bulk.answering import answer_file
+from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
+from commands.ask.files import given, input_of
 from commands.ask.in_flight import Answered, InFlight, Refused
 from commands.ask.lines import GivenTexts, StreamedTexts, Texts
 from commands.ask.options import TRUNCATION, is_stdin
 from commands.ask.progress import progress
-from commands.ask.shown.outputs import Draw, output_of
+from commands.ask.shown.outputs import output_of
 from commands.errors import FAILURE, errors, print_error
 from service.errors import InvalidArgument, SettingError
 
-AsNdjson = Annotated[
-    bool,
-    typer.Option(
-        "--ndjson",
-        envvar="ATTENDANT_NDJSON",
-        help="Print one JSON object per text as answers arrive, with the text's line number.",
-    ),
-]
-Ask = Callable[[Sequence[str]], Any]  # texts to a response
+Ask = Callable[[Sequence[str]], Any]  # texts to an answer
+AskPart = Callable[[Client, Sequence[str]], Any]
 OnRefusal = Callable[[str, int, str], None]  # the noun for a text, its number, and the reason
 
 
-def answer_texts(
-    given: Sequence[str],
-    patience_s: float,
-    ask: Ask,
-    draw: Draw,
-    *,
-    as_json: bool,
-    as_ndjson: bool,
-    draw_rows: Draw | None = None,
-) -> None:
-    """Send all texts and print the answers; `draw_rows` draws those of several requests.
+def answer(asked: Asked) -> None:
+    """Send all texts by requests that differ in nothing else, and print the answers."""
+    answer_texts(asked)
 
-    A request that a full server refuses is repeated for `patience_s`.
+
+def answer_texts(asked: Asked, ask: AskPart | None = None) -> None:
+    """Send all texts and print the answers, or write those of a file; `ask` sends a part of them.
+
+    A request that a full server refuses is repeated for as long as the server is waited for.
     """
-    output = output_of(
-        given, draw, draw_rows or draw, "results", as_json=as_json, as_ndjson=as_ndjson
-    )
-    with output:
-        for answered, is_only in answers(texts_of(given), patience_s, ask, output.refuse):
-            output.write(answered.lines, answered.response, is_only=is_only)
+    if asked.files is not None:
+        path = input_of(asked.files, asked.texts, is_json=asked.is_json)
+        if path is not None:
+            answer_file(path, asked)
+            return
+    texts = asked.given if asked.files is None else given(asked.texts)
+    with asked.client() as client:
+
+        def ask_part(part: Sequence[str]) -> Any:
+            return ask(client, part) if ask else client.ask(asked.call(texts=part))
+
+        with output_of(asked, texts) as output:
+            parts = answers(texts_of(texts), asked.server.timeout_s, ask_part, output.refuse)
+            for answered, is_only in parts:
+                output.write(answered.lines, answered.response, is_only=is_only)
 
 
 def texts_of(given: Sequence[str]) -> Texts:

@@ -17,6 +17,8 @@ from commands.main import COMMANDS, app
 from commands.serve import serve_command
 from deploy.generate import metrics, rooms
 from models.checkpoints.setting_keys import table_of_keys
+from service.calls.record import abouts, bounds_of, names_in
+from service.calls.sampling import Sampling
 
 FOLDER = Path(__file__).parents[2] / "docs"
 BEGIN = "<!-- written by python -m deploy.generate.reference -->\n"
@@ -73,7 +75,28 @@ def _range(low: float | None, high: float | None) -> str:
     return f"at least {low:,}" if high is None else f"{low:,} to {high:,}"
 
 
+def _sampling() -> Iterator[str]:
+    """The parameters of generation, as their record says them."""
+    yield "| parameter | values | default | meaning | OpenAI | Hugging Face |"
+    yield "|---|---|---|---|---|---|"
+    bounds = {bound.name: str(bound) for bound in bounds_of(Sampling)}
+    dialects = [names_in(dialect, Sampling) for dialect in ("openai", "tgi")]
+    for each in (each for each in abouts(Sampling) if each.help):
+        limits = each.says
+        values = bounds.get(each.name, "")
+        if "unit" in limits:
+            values = f"at most {limits['most']:,} {limits['unit']}"
+        if "longest" in limits:
+            longest = f"{limits['longest']} characters"
+            values = f"{values} of {longest}" if values else f"at most {longest}"
+        default = f"`{each.default}`" if isinstance(each.default, int | float) else ""
+        name = f"`{each.name}`{' (not of a search)' if 'off_with_beams' in limits else ''}"
+        others = (f"`{names[each.name]}`" if each.name in names else "" for names in dialects)
+        yield f"| {name} | {values} | {default} | {each.help} | {' | '.join(others)} |"
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "reference/calls.md": _sampling,
     "reference/commands.md": _commands,
     "reference/settings.md": _settings,
     "reference/metrics.md": metrics.tables,

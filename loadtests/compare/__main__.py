@@ -17,8 +17,7 @@ at once and take turns, A B C C B A, and each ratio is of one round. `peers.py` 
 
 import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +26,9 @@ from rich.console import Console
 
 from loadtests.compare import charts
 from loadtests.compare import report as reports
-from loadtests.compare.comparison import verified
 from loadtests.compare.environments import BUILD, MODELS
-from loadtests.compare.models import BERT, Reference, reference_path
-from loadtests.compare.panel import PANELS, Choice, Panel, compare_models, ready
-from loadtests.compare.peers import Program
+from loadtests.compare.models import BERT
+from loadtests.compare.panel import PANELS, Choice, compare_models
 from loadtests.load.lengths import Sizes, mixed_sizes, sizes_of_texts
 from loadtests.load.machine import machine
 from loadtests.measure.results import read_all, write
@@ -57,7 +54,6 @@ Settings = Annotated[
 Rounds = Annotated[int, typer.Option(min=1, help="Turns of every program.")]
 Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Few peers, little work.")]
-Picture = Annotated[Path | None, typer.Option(help="Where to draw; by default beside the results.")]
 CPUS = available_cpus()
 TERMINATED = 128 + signal.SIGTERM  # as shells have it
 
@@ -78,41 +74,6 @@ def models() -> None:
     """Write BERT, GPT-2 and what transformers makes of them, unless they are there."""
     for model in ENGINES.titles:
         ENGINES.write_missing(model)
-
-
-def _selected(
-    names: Sequence[str] | None, *, quick: bool
-) -> Iterator[tuple[str, Panel, list[Program]]]:
-    """Of engines and servers: each model with its peers that could be installed."""
-    found = False
-    for panel in (ENGINES, SERVERS):
-        for model in panel.titles:
-            if selected := panel.selected(model, Choice(names or (), is_quick=quick)):
-                found = True
-                panel.write_missing(model)
-                yield model, panel, ready(model, selected)[0]
-    if not found:
-        raise typer.BadParameter(f"no engine or server is called {', '.join(names or ())}")
-
-
-@app.command()
-def install(peer: PeerNames = None, quick: Quick = False) -> None:
-    """Environments and converted models, ahead of time."""
-    for model, _, selected in _selected(peer, quick=quick):
-        for each in selected:
-            console.print(each.name, model, each.environment.versions())
-
-
-@app.command()
-def check(peer: PeerNames = None, ours_too: bool = True) -> None:
-    """Whether the outputs of those that are installed agree with the reference."""
-    for model, panel, selected in _selected(peer, quick=False):
-        own = ready(model, panel.ours(model, (), {}))[0] if ours_too else []
-        reference = Reference.read(reference_path(MODELS, model))
-        for each in (*own, *selected):
-            with ExitStack() as stack:
-                _, faults = verified(stack, [each], reference, CPUS)
-            console.print(each.name, model, faults.get(each.name, "agrees"))
 
 
 def _command_of(name: str) -> None:
@@ -141,7 +102,6 @@ def _command_of(name: str) -> None:
         rounds: Rounds = 3,
         threads: Threads = CPUS,
         quick: Quick = False,
-        picture: Picture = None,
     ) -> None:
         if texts and name != "engines":
             raise typer.BadParameter(
@@ -151,20 +111,19 @@ def _command_of(name: str) -> None:
         choice = Choice(
             peer or (), ours or (), traffic or (), rounds, threads, quick, values, sizes
         )
-        _compare(name, model or (), choice, picture)
+        _compare(name, model or (), choice)
 
 
 for _name in PANELS:
     _command_of(_name)
 
 
-def _compare(name: str, models: Sequence[str], choice: Choice, picture: Path | None) -> None:
-    """One contest, and its tables and picture."""
+def _compare(name: str, models: Sequence[str], choice: Choice) -> None:
+    """One contest, and its tables."""
     panel = PANELS[name]
     facts = machine() | {"threads": choice.threads}
     compare_models(panel, models, choice, facts, RESULTS)
-    names = {kind.name for kinds in panel.traffic.values() for kind in kinds}
-    _show(names, picture or BUILD / f"{name}.png")
+    _show({kind.name for kinds in panel.traffic.values() for kind in kinds})
 
 
 @app.command(name="all")
@@ -172,7 +131,7 @@ def everything(rounds: Rounds = 3, threads: Threads = CPUS, quick: Quick = False
     """Engines, then servers."""
     choice = Choice(rounds=rounds, threads=threads, is_quick=quick)
     for name in ("engines", "servers"):
-        _compare(name, (), choice, None)
+        _compare(name, (), choice)
 
 
 def _sizes(files: Sequence[Path]) -> Sizes:
@@ -184,17 +143,16 @@ def _sizes(files: Sequence[Path]) -> Sizes:
 
 
 @app.command()
-def report(picture: Picture = None) -> None:
-    """Tables, result files and picture of all that was kept."""
-    _show(None, picture or BUILD / "picture.png")
+def report() -> None:
+    """Tables and result files of all that was kept."""
+    _show()
 
 
-def _show(names: Collection[str] | None, picture: Path) -> None:
-    """Tables and a picture of these kinds of traffic, or of all; the files always have all."""
+def _show(names: Collection[str] | None = None) -> None:
+    """Tables of these kinds of traffic, or of all; the files always have all."""
     results = reports.kept(RESULTS)
     shown = [each for each in results if names is None or each.traffic in names]
     reports.show(shown, console)
-    reports.draw(shown, picture)
     for result in reports.published(results):
         write(result, BUILD / "figures")
 

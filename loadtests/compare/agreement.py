@@ -28,15 +28,19 @@ class Agreement:
     fault: str = ""
 
 
+def _fault_of_shape(expected: np.ndarray, given: np.ndarray, what: str) -> str:
+    if expected.shape != given.shape:
+        return f"{what} of shape {given.shape}, expected {expected.shape}"
+    return "" if np.isfinite(given).all() else f"{what} are not finite"
+
+
 def logits_agree(
     reference: Sequence[Sequence[float]], found: Sequence[Sequence[float]], precision: str
 ) -> Agreement:
     """Logits of the same rows, [rows, labels]."""
     expected, given = np.array(reference), np.array(found)
-    if expected.shape != given.shape:
-        return Agreement("", f"logits of shape {given.shape}, expected {expected.shape}")
-    if not np.isfinite(given).all():
-        return Agreement("", "logits are not finite")
+    if fault := _fault_of_shape(expected, given, "logits"):
+        return Agreement("", fault)
     # Around each label's mean: that one label is always the likelier says nothing of the rows.
     spread, found_spread = (values - values.mean(0) for values in (expected, given))
     error = float(np.abs(expected - given).max() / spread.std())
@@ -52,10 +56,8 @@ def logits_agree(
 def vectors_agree(reference: Rows, found: Rows, precision: str) -> Agreement:
     """Embeddings of the same texts, [texts, values]: cosines, and how similarities correlate."""
     expected, given = np.array(reference), np.array(found)
-    if expected.shape != given.shape:
-        return Agreement("", f"vectors of shape {given.shape}, expected {expected.shape}")
-    if not np.isfinite(given).all():
-        return Agreement("", "vectors are not finite")
+    if fault := _fault_of_shape(expected, given, "vectors"):
+        return Agreement("", fault)
     expected, given = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (expected, given))
     cosines = (expected * given).sum(axis=1)
     pairs = np.triu_indices(len(expected), 1)
@@ -75,10 +77,8 @@ def vectors_agree(reference: Rows, found: Rows, precision: str) -> Agreement:
 def scores_agree(reference: Rows, found: Rows, precision: str) -> Agreement:
     """Scores of the same documents from 0 to 1, [documents, 1]: errors, and how they correlate."""
     expected, given = np.array(reference), np.array(found)
-    if expected.shape != given.shape:
-        return Agreement("", f"scores of shape {given.shape}, expected {expected.shape}")
-    if not np.isfinite(given).all():
-        return Agreement("", "scores are not finite")
+    if fault := _fault_of_shape(expected, given, "scores"):
+        return Agreement("", fault)
     errors = np.abs(expected - given)
     correlation = float(np.corrcoef(expected[:, 0], given[:, 0])[0, 1])
     text = f"error {errors.mean():.2g}, most {errors.max():.2g}, correlation {correlation:.4f}"

@@ -1,4 +1,4 @@
-"""The bars of a comparison: a picture of all charts, and the one of README.
+"""README's picture: bars of a comparison.
 
     python -m loadtests.compare overview     draws docs/pictures/overview.png
 
@@ -6,10 +6,8 @@ README's picture is drawn from the result files in `loadtests/results`, so that 
 of the benchmarks' pages, on a machine where nothing was measured too.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 
@@ -37,45 +35,9 @@ CELLS = {
     SERVERS: ("BERT-base, 32 clients", "Over gRPC: ours over it"),
     ENGINES: ("our int8 over it, real lengths", ""),
 }
-DPI = 80
-ROW_INCHES, WIDTH_INCHES = 0.28, 9.0
 OVERVIEW_INCHES, OVERVIEW_DPI = (9.0, 2.6), 100  # 900 pixels: about what a page shows
-OURS, PEER = "tab:orange", "tab:blue"
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One program: its rows or tokens per second."""
-
-    program: str
-    speed: float
-    is_ours: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """All programs under one kind of traffic, slowest first."""
-
-    traffic: str
-    what: str
-    unit: str
-    bars: tuple[Bar, ...]
-
-
-def draw(charts: Sequence[Chart], path: Path) -> None:
-    """All charts in one column."""
-    heights = [len(chart.bars) + 2 for chart in charts]
-    figure, axes = plt.subplots(
-        len(charts),
-        1,
-        figsize=(WIDTH_INCHES, ROW_INCHES * sum(heights)),
-        height_ratios=heights,
-        squeeze=False,
-        dpi=DPI,
-    )
-    for chart, ax in zip(charts, axes[:, 0], strict=True):
-        _draw_bars(ax, chart, f"{chart.traffic}: {chart.what}, {chart.unit}")
-    _save(figure, path)
+OURS = "Attendant, int8"
+OUR_COLOUR, PEER_COLOUR = "tab:orange", "tab:blue"
 
 
 def times_as_fast(results: Mapping[str, Result]) -> dict[str, float]:
@@ -91,29 +53,16 @@ def _figure(result: Result, row: str) -> Figure:
 
 def draw_overview(results: Mapping[str, Result], path: Path) -> None:
     """One axis: texts per second of mixed lengths, Attendant's being 100."""
-    ratios = times_as_fast(results)
-    bars = [Bar("Attendant, int8", 100, is_ours=True)]
-    bars += [Bar(peer, 100 / ratio, is_ours=False) for peer, ratio in ratios.items()]
-    bars.sort(key=lambda bar: bar.speed)
+    speeds = {peer: 100 / ratio for peer, ratio in times_as_fast(results).items()}
+    speeds = dict(sorted({OURS: 100.0, **speeds}.items(), key=lambda bar: bar[1]))
     figure, ax = plt.subplots(figsize=OVERVIEW_INCHES, dpi=OVERVIEW_DPI)
-    _draw_bars(ax, Chart("", "", "", tuple(bars)), "")
+    colours = [OUR_COLOUR if program == OURS else PEER_COLOUR for program in speeds]
+    drawn = ax.barh(list(speeds), list(speeds.values()), color=colours)
+    ax.bar_label(drawn, [f"{speed:.0f}" for speed in speeds.values()], padding=3, fontsize="small")
+    ax.tick_params(axis="y", labelsize="small", length=0)
+    ax.margins(x=0.1)
     ax.xaxis.set_visible(False)
     ax.spines[["top", "right", "bottom", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
-    _save(figure, path)
-
-
-def _draw_bars(ax: Any, chart: Chart, title: str) -> None:
-    speeds = [bar.speed for bar in chart.bars]
-    colours = [OURS if bar.is_ours else PEER for bar in chart.bars]
-    drawn = ax.barh([bar.program for bar in chart.bars], speeds, color=colours)
-    ax.bar_label(drawn, [f"{speed:.0f}" for speed in speeds], padding=3, fontsize="small")
-    ax.set_title(title, fontsize="medium", loc="right")
-    ax.tick_params(axis="y", labelsize="small")
-    ax.margins(x=0.1)
-
-
-def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)

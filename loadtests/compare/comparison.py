@@ -92,15 +92,8 @@ def check(run: Callable[[Work], Answer], peer: Program, reference: Reference) ->
         texts = Work([], CHECK_CONCURRENCY, texts=reference.texts, query=reference.query)
         agree = vectors_agree if peer.task == EMBED else scores_agree
         return agree(reference.logits, run(texts).outputs, peer.precision)
-    prompts = reference.prompts
-    if peer.only_equal:  # then each alone
-        answers = [
-            run(Work([prompt], 1, [len(tokens)])).outputs[0]
-            for prompt, tokens in zip(prompts, reference.tokens, strict=True)
-        ]
-    else:
-        counts = [len(tokens) for tokens in reference.tokens]
-        answers = list(run(Work(prompts, CHECK_CONCURRENCY, counts)).outputs)
+    counts = [len(tokens) for tokens in reference.tokens]
+    answers = list(run(Work(reference.prompts, CHECK_CONCURRENCY, counts)).outputs)
     return tokens_agree(reference.tokens, answers, peer.precision, reference.likely)
 
 

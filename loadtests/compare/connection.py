@@ -14,7 +14,7 @@ from typing import Any, Self
 from loadtests.compare.worker import Answer, Setup, Work
 
 ROOT = Path(__file__).parents[2]
-OPEN_LIMIT_S = 600.0  # vLLM compiles for two minutes when it starts first
+OPEN_LIMIT_S = 600.0
 RUN_LIMIT_S = 600.0
 END_LIMIT_S = 10.0
 

@@ -25,7 +25,7 @@ def folder(model: str) -> str:
     return model
 
 
-def exported(by: Environment, weights: str = "fp32", name: str = "", then: str = "") -> Opens:
+def exported(by: Environment, weights: str = "fp32") -> Opens:
     """An export by Hugging Face's exporter, for ONNX Runtime or OpenVINO."""
     target = "openvino" if by is OPENVINO else "onnx"
     rounded = f"--weight-format {weights} " * (by is OPENVINO)
@@ -34,9 +34,9 @@ def exported(by: Environment, weights: str = "fp32", name: str = "", then: str =
 
     def opens(model: str) -> Conversion:
         task = tasks.get(task_of(model), "text-classification")
-        after = " && cp {model}/tokenizer.json {out}" * (model in ENCODERS) + then
+        after = " && cp {model}/tokenizer.json {out}" * (model in ENCODERS)
         return Conversion(
-            f"{name or by.name}-{model}" + f"-{weights}" * (weights != "fp32"),
+            f"{by.name}-{model}" + f"-{weights}" * (weights != "fp32"),
             model,
             by,
             f"{{bin}}/optimum-cli export {target} --model {{model}} --task {task} "

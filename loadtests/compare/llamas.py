@@ -12,12 +12,10 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from loadtests.compare.models import (
     END_OF_TEXT,
-    Reference,
-    random_prompt,
+    enlarge,
+    greedy_reference,
     reference_path,
     write_tokenizer_config,
 )
@@ -96,15 +94,14 @@ def write_llama(folder: Path, name: str) -> None:
     model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
         config, dtype=torch.float32
     )
+    enlarge(model, lambda key: SPREAD * (ADDED if key.endswith(ADDING) else 1.0))
     with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            if parameter.dim() == 2 and "embed" not in key:
-                parameter.mul_(SPREAD * (ADDED if key.endswith(ADDING) else 1.0))
         norm = model.model.norm.weight
         norm.copy_(torch.where(torch.rand_like(norm) < 0.5, -1.0, 1.0))
     model.save_pretrained(target)
     _write_tokenizer(target, shape.vocab_size)
-    _reference(model.eval()).write(reference_path(folder, name))
+    reference = greedy_reference(target, CHECK_PROMPTS, CHECK_TOKENS, 64, LIKELY)
+    reference.write(reference_path(folder, name))
 
 
 def _write_tokenizer(folder: Path, vocab_size: int) -> None:
@@ -135,29 +132,3 @@ def _merges(alphabet: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield from pairs
     for first, second in pairs:
         yield from ((first + second, third) for third in alphabet)
-
-
-def _reference(model: Any) -> Reference:
-    """Every prompt alone, on one thread: where others are busy, two would wait for each other."""
-    import torch
-
-    torch.set_num_threads(1)
-    generator = np.random.default_rng(7)
-    prompts = [random_prompt(generator, size) for size in generator.integers(16, 65, CHECK_PROMPTS)]
-    tokens, likely = [], []
-    with torch.inference_mode():
-        for prompt in prompts:
-            found = model.generate(
-                torch.tensor([prompt]),
-                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-                do_sample=False,
-                max_new_tokens=CHECK_TOKENS,
-                min_new_tokens=CHECK_TOKENS,
-                eos_token_id=None,
-                pad_token_id=0,
-                output_logits=True,
-                return_dict_in_generate=True,
-            )
-            tokens.append(found.sequences[0, len(prompt) :].tolist())
-            likely.append(found.logits[0][0].topk(LIKELY).indices.tolist())
-    return Reference([], [], prompts, tokens, likely)

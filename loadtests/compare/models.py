@@ -8,9 +8,10 @@ that agree do not agree by accident. The tokenizers are trained on Python's stan
 
 import json
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
 LEAST_VOCABULARY = 49_152  # of all decoders that are compared
 END_OF_TEXT = "<|endoftext|>"
 # Keys that folders of the hub have, transformers 5 does not write, and converters still read.
-OLD_KEYS = {
+OLD_KEYS: dict[str, dict[str, object]] = {
     BERT: {
         "position_embedding_type": "absolute",
         "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
@@ -65,7 +66,7 @@ def write_model(folder: Path, name: str) -> None:
         reference = _bert_reference(folder / BERT)
     else:
         write_gpt2(folder / GPT2)
-        reference = _gpt2_reference(folder / GPT2)
+        reference = greedy_reference(folder / GPT2, CHECK_PROMPTS, CHECK_TOKENS, 128)
     reference.write(reference_path(folder, name))
 
 
@@ -161,29 +162,36 @@ def _bert_reference(folder: Path) -> Reference:
     return Reference(rows, logits, [], [])
 
 
-def _gpt2_reference(folder: Path) -> Reference:
-    """Every prompt alone, as above."""
+def greedy_reference(
+    folder: Path, num_prompts: int, num_tokens: int, longest: int, num_likely: int = 0
+) -> Reference:
+    """Greedy tokens of random prompts of 16 tokens or more, each alone, and likely first ones."""
     import torch
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
     generator = np.random.default_rng(7)
-    sizes = generator.integers(16, 129, CHECK_PROMPTS)
+    sizes = generator.integers(16, longest + 1, num_prompts)
     prompts = [random_prompt(generator, size) for size in sizes]
-    gpt2 = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokens, likely = [], []
     with torch.inference_mode():
-        tokens = [
-            gpt2.generate(  # type: ignore[misc] # its own mixin confuses mypy
+        for prompt in prompts:
+            found = model.generate(
                 torch.tensor([prompt]),
                 attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
                 do_sample=False,
-                max_new_tokens=CHECK_TOKENS,
-                min_new_tokens=CHECK_TOKENS,
-                pad_token_id=GPT2_VOCABULARY - 1,
-            )[0, len(prompt) :].tolist()
-            for prompt in prompts
-        ]
-    return Reference([], [], prompts, tokens)
+                max_new_tokens=num_tokens,
+                min_new_tokens=num_tokens,
+                eos_token_id=None,
+                pad_token_id=0,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+            tokens.append(found.sequences[0, len(prompt) :].tolist())
+            if num_likely:
+                likely.append(found.logits[0][0].topk(num_likely).indices.tolist())
+    return Reference([], [], prompts, tokens, likely)
 
 
 def random_row(generator: np.random.Generator, size: int) -> list[int]:
@@ -195,16 +203,26 @@ def random_prompt(generator: np.random.Generator, size: int) -> list[int]:
     return [int(token) for token in generator.integers(1, LEAST_VOCABULARY, size)]
 
 
-def _save(model: "torch.nn.Module", name: str, folder: Path) -> None:  # type: ignore[name-defined] # noqa: F821
+def _save(model: Any, name: str, folder: Path) -> None:
+    enlarge(model, lambda _: SPREAD[name])
+    model.save_pretrained(folder)
+    add_keys(folder, OLD_KEYS[name])
+
+
+def enlarge(model: Any, factor: Callable[[str], float]) -> None:
+    """Make weights of layers this many times as large, by their names; not those of embeddings."""
     import torch
 
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if parameter.dim() == 2 and not any(part in key for part in ("wte", "wpe", "embed")):
-                parameter.mul_(SPREAD[name])
-    model.save_pretrained(folder)
+                parameter.mul_(factor(key))
+
+
+def add_keys(folder: Path, keys: Mapping[str, object]) -> None:
+    """Add keys to the config.json of a folder."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | OLD_KEYS[name], indent=2))
+    path.write_text(json.dumps(json.loads(path.read_text()) | dict(keys), indent=2))
 
 
 def _corpus() -> Iterator[str]:

@@ -127,8 +127,7 @@ def compare_models(
                 raise typer.Exit(1)
             for kind, work in traffic:
                 progress.update(bar, description=kind.name)
-                able = [peer for peer in selected if peer.can_do(work)]
-                blanks = {peer.name: _blank(peer, kind, facts) for peer in able}
+                blanks = {peer.name: _blank(peer, kind, facts) for peer in selected}
                 for name in blanks.keys() - there:
                     blanks[name].fault = faults[name]
                 ours = [side for side in sides if side.name in our_names]

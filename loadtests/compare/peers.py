@@ -32,7 +32,6 @@ from loadtests.compare.encoders import ENCODERS
 from loadtests.compare.environments import MODELS, Conversion, Environment
 from loadtests.compare.installs import (
     CTRANSLATE2,
-    GENAI,
     INFINITY,
     LLAMACPP,
     ON_ONNXRUNTIME,
@@ -41,12 +40,10 @@ from loadtests.compare.installs import (
     OWN,
     SENTENCE_TRANSFORMERS,
     TRANSFORMERS,
-    VLLM,
 )
 from loadtests.compare.llamas import SHAPES, SMOLLM2
 from loadtests.compare.models import BERT, GPT2
 from loadtests.compare.traffic import EMBED, GENERATE
-from loadtests.compare.worker import Work
 from loadtests.load.machine import instructions
 from loadtests.load.server import flags_of
 
@@ -77,7 +74,6 @@ class Program:
     options: dict[str, Any] = field(default_factory=dict)  # what its worker knows
     in_quick: bool = False
     runs_in_ours: bool = False  # the worker is a client; what it starts is in `environment`
-    only_equal: bool = False  # it refuses prompts of different lengths
 
     @property
     def folder(self) -> str:
@@ -90,9 +86,6 @@ class Program:
         if isinstance(self.model, Conversion):
             self.model.environment.install()
             self.model.make()
-
-    def can_do(self, work: Work) -> bool:
-        return not self.only_equal or len({len(row) for row in work.rows}) == 1
 
 
 def _of_encoder(model: str) -> dict[str, Any]:
@@ -112,7 +105,6 @@ class Peer:
     options: Mapping[str, Any] = field(default_factory=dict)
     quick: Sequence[str] = ()  # the kinds with which the quick mode has it
     worker: str = ""  # by default named as the environment is
-    only_equal: bool = False
 
     def program(self, kind: str, model: str) -> Program | None:
         """The row with a model."""
@@ -128,7 +120,6 @@ class Peer:
             {**self.options, **_of_encoder(model)},
             in_quick=kind in self.quick,
             runs_in_ours=self.worker == DRIVER,
-            only_equal=self.only_equal,
         )
 
 
@@ -137,15 +128,11 @@ PLAIN: dict[str, Any] = {"properties": {}}
 EXACT = {"properties": {"INFERENCE_PRECISION_HINT": "f32"}}
 EXACT_CACHE = {"properties": {**EXACT["properties"], "KV_CACHE_PRECISION": "f32"}}
 DECODERS = (GPT2, LLAMA)
-BOTH: dict[str, Opens] = dict.fromkeys((BERT, GPT2), folder)
 ALL_THREE: dict[str, Opens] = dict.fromkeys((BERT, *DECODERS), folder)
 OV_DECODERS = dict.fromkeys(DECODERS, exported(OPENVINO))
 OV_ENCODERS = {BERT: exported(OPENVINO), ENCODER: for_openvino()}
 ORT = dict.fromkeys((BERT, GPT2, ENCODER), exported(ONNXRUNTIME))
 CT2 = dict.fromkeys((BERT, GPT2), for_ctranslate2)
-GENAI_GPT2 = exported(
-    ONNXRUNTIME, name="onnxruntime-genai", then=" && cp {here}/genai_config.json {out}"
-)
 GRAPHS: dict[str, Opens] = {"float32": exported(ONNXRUNTIME), "int8": our_int8}
 # fmt: off
 ENGINES = (
@@ -167,7 +154,6 @@ ENGINES = (
     Peer("onnxruntime float32", ONNXRUNTIME, "float32", ORT, quick=(BERT, ENCODER)),
     Peer("onnxruntime int8", ONNXRUNTIME, "int8", dict.fromkeys(ORT, quantized),
          quick=(BERT, ENCODER)),
-    Peer("onnxruntime-genai float32", GENAI, "float32", {GPT2: GENAI_GPT2}, only_equal=True),
     Peer("ctranslate2 float32", CTRANSLATE2, "float32", CT2, {"compute_type": "float32"}),
     Peer("ctranslate2 int8", CTRANSLATE2, "int8", CT2, {"compute_type": "int8"}),
     Peer("llama.cpp f32", LLAMACPP, "float32", {GPT2: gguf("f32")}, {"cache": "f32"}),
@@ -177,8 +163,6 @@ ENGINES = (
          {"cache": "f16"}, (LLAMA,)),
     Peer("llama.cpp q4_0", LLAMACPP, "q4_0", dict.fromkeys(DECODERS, gguf("q4_0")),
          {"cache": "f16"}, (LLAMA,)),
-    Peer("vllm float32", VLLM, "float32", BOTH, FLOAT32),
-    Peer("vllm bf16", VLLM, "bf16", BOTH, BF16),
     Peer("Infinity float32", INFINITY, "float32", {ENCODER: folder}, quick=(ENCODER,)),
 )
 # fmt: on

@@ -1,7 +1,6 @@
-"""Results as tables, result files and one picture; rows that we lose are shown like the others."""
+"""Results as tables and result files; rows that we lose are shown like the others."""
 
 import json
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, groupby
@@ -10,8 +9,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from loadtests.compare import charts
-from loadtests.compare.charts import Bar, Chart
 from loadtests.compare.comparison import Result
 from loadtests.compare.encoders import ENCODER_TRAFFIC
 from loadtests.compare.server_traffic import SERVER_TRAFFIC
@@ -159,11 +156,6 @@ def _file(name: str, page: str, own: Sequence[Result]) -> results.Result:
     )
 
 
-def our_speeds(found: Iterable[Result]) -> dict[str, float]:
-    """The median speed of each of ours, over all rounds with all peers."""
-    return {name: statistics.median(values) for name, values in _our_rates(found).items()}
-
-
 def _our_rates(found: Iterable[Result]) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {}
     for result in found:
@@ -180,25 +172,6 @@ def _all_rounds(each_result: Iterable[Mapping[str, Sequence[float]]]) -> dict[st
             if values:
                 found.setdefault(name, []).extend(values)
     return found
-
-
-def draw(found: Sequence[Result], path: Path) -> None:
-    """A picture of all charts, where there are some."""
-    if drawn := charts_of(found):
-        charts.draw(drawn, path)
-
-
-def charts_of(found: Sequence[Result]) -> list[Chart]:
-    """A chart per kind of traffic, a bar per program."""
-    measured = [result for result in found if result.theirs_s]
-    return [_chart(list(group)) for _, group in groupby(measured, _place)]
-
-
-def _chart(group: Sequence[Result]) -> Chart:
-    bars = [Bar(result.peer, speed(result), is_ours=False) for result in group]
-    bars += [Bar(name, rate, is_ours=True) for name, rate in our_speeds(group).items()]
-    bars.sort(key=lambda bar: bar.speed)
-    return Chart(group[0].traffic, group[0].what, _unit(group[0]), tuple(bars))
 
 
 def _unit(result: Result) -> str:

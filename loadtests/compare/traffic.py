@@ -70,7 +70,7 @@ def _mixed(level: int, quick: bool) -> Traffic:
 
 
 def _equal(level: int) -> Traffic:
-    """Nearly decoding alone; also for engines that refuse prompts of different lengths."""
+    """Nearly decoding alone."""
     return Traffic(
         f"equal-{level}",
         GENERATE,

@@ -12,10 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from rich.console import Console
+
+from loadtests.gpu.sources import digest_of
 
 Findings = dict[str, Any]
 Claim = dict[str, Any]
@@ -69,17 +72,17 @@ class Parts:
 
 @dataclass(slots=True)
 class Context:
-    """One section of a run. `ends_s` is on the clock of `time.monotonic`."""
+    """One section of a run, by its number and name. Times are on the clock of `time.monotonic`."""
 
     run: Run
     section: str
     ends_s: float
     path: Path | None = None  # of the record, where it is kept
+    started_s: float = field(default_factory=time.monotonic)
     parts: Parts = field(default_factory=Parts)
     findings: Findings = field(
         default_factory=lambda: {"summary": [], "claims": [], "left_out": [], "tables": {}}
     )
-    header: dict[str, Any] = field(default_factory=dict)  # of the record
 
     @property
     def device(self) -> str:
@@ -147,12 +150,25 @@ class Context:
         found, expected = f"{figure:.4g} {unit}".strip(), f"at least {limit:g} {unit}".strip()
         self.check(claim, figure >= limit, found, expected, kind)
 
-    def keep(self, **state: Any) -> None:
-        """Write the record as it is now: findings, times of parts, and the state."""
-        if self.path is not None:
-            parts = {name: round(seconds, 1) for name, seconds in self.parts.seconds.items()}
-            whole = {"state": "begun", "error": ""} | self.header | state
-            write_json(self.path, whole | {"parts_s": parts, "findings": self.findings})
+    def keep(self, state: str = "begun", error: str = "") -> None:
+        """Write the record as it is now: what the section is, findings, and times of parts."""
+        if self.path is None:
+            return
+        seconds, share_s = time.monotonic() - self.started_s, self.ends_s - self.started_s
+        parts = {name: round(part_s, 1) for name, part_s in self.parts.seconds.items()}
+        record = {
+            "number": self.number,
+            "name": self.section.partition(" ")[2],
+            "device": self.device,
+            "is_tiny": self.is_tiny,
+            "sources": digest_of(),
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(seconds, 1),
+            "share_s": round(share_s, 1),
+            "state": state,
+            "error": error,
+        }
+        write_json(self.path, record | {"parts_s": parts, "findings": self.findings})
 
 
 def _plain(value: object) -> object:

@@ -81,16 +81,16 @@ def installed_versions() -> dict[str, str]:
         str(each.metadata["Name"] or "").lower(): each.version
         for each in importlib.metadata.distributions()
     }
-    kept = (name for name in names if name in PACKAGES or name.startswith("nvidia-"))
-    return {name: names[name] for name in sorted(kept)}
+    kept = sorted(name for name in names if name in PACKAGES or name.startswith("nvidia-"))
+    return {name: names[name] for name in kept}
 
 
-def read_nvidia_smi(fields: tuple[str, ...] = QUERIED) -> dict[str, str]:
+def read_nvidia_smi() -> dict[str, str]:
     """What `nvidia-smi` says of the first GPU; empty where it is absent or fails."""
     path = shutil.which("nvidia-smi")
     if path is None:
         return {}
-    command = [path, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    command = [path, f"--query-gpu={','.join(QUERIED)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(  # noqa: S603 - the driver's own program
             command, capture_output=True, text=True, timeout=SMI_LIMIT_S, check=True
@@ -98,7 +98,7 @@ def read_nvidia_smi(fields: tuple[str, ...] = QUERIED) -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         return {}
     values = [value.strip() for value in done.stdout.splitlines()[0].split(",")]
-    return dict(zip(fields, values, strict=False))
+    return dict(zip(QUERIED, values, strict=False))
 
 
 def _torch(context: Context) -> None:

@@ -7,8 +7,8 @@ within seconds. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,18 +19,15 @@ from loadtests.gpu import references
 from loadtests.gpu.references import Reference
 from models.checkpoints.checkpoint import NO_TOKENIZER, Checkpoint
 from models.data.pair_tokenizer import train_pair_tokenizer
-from models.networks.encoder import Encoder, EncoderConfig
-from models.networks.features import TokenFeatures
-from models.networks.gpt import GPT, GPTConfig
-from models.networks.heads import ClassificationHead, PairScorer, SequenceClassifier, TextEmbedder
-from models.networks.kinds import kind_of
-from models.networks.llama import Llama, LlamaConfig
-from models.networks.masked import MaskedLanguageModel
-from models.networks.readers import QuestionAnswerer, TokenClassifier
-from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from models.networks import kinds as networks
+from models.networks.encoder import EncoderConfig
+from models.networks.gpt import GPTConfig
+from models.networks.layers import Config
+from models.networks.llama import LlamaConfig
+from models.networks.recurrent import RecurrentConfig
 from models.networks.ropes import Rope
-from models.networks.transformer import Transformer, TransformerConfig
-from models.networks.vit import VisionTransformer, ViTConfig
+from models.networks.transformer import TransformerConfig
+from models.networks.vit import ViTConfig
 from service.contract.manifest import Precision
 
 SEED = 3
@@ -53,35 +50,27 @@ class Sizes:
 
     @property
     def of_layers(self) -> dict[str, Any]:
-        return {
-            "hidden_size": self.hidden_size,
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "intermediate_size": 4 * self.hidden_size,
-        }
+        sizes = {name: getattr(self, name) for name in ("hidden_size", "num_layers", "num_heads")}
+        return {**sizes, "intermediate_size": 4 * self.hidden_size}
 
     @property
     def of_decoder(self) -> dict[str, Any]:
-        return {
-            **self.of_layers,
-            "vocab_size": BYTE_PIECES,
-            "max_positions": self.context_tokens,
-        }
+        return {**self.of_layers, "vocab_size": BYTE_PIECES, "max_positions": self.context_tokens}
 
-    def encoder(self) -> Encoder:
+    def encoder(self) -> Config:
         num_pieces = word_pieces().get_vocab_size()
-        return Encoder(EncoderConfig(num_pieces, max_positions=self.max_tokens, **self.of_layers))
+        return EncoderConfig(num_pieces, max_positions=self.max_tokens, **self.of_layers)
 
-    def head(self, num_labels: int) -> ClassificationHead:
-        return ClassificationHead(self.hidden_size, num_labels)
+    def gpt(self) -> Config:
+        return GPTConfig(eos_token_id=BYTE_PIECES - 1, **self.of_decoder)
 
-    def llama(self, **others: Any) -> Llama:
+    def llama(self, **others: Any) -> Config:
         """Two heads to one of keys, each head of queries and keys normalised, as Qwen3 has it."""
         heads: dict[str, Any] = {"num_kv_heads": self.num_heads // 2, "query_key_norm": "head"}
         heads["eos_token_ids"] = (BYTE_PIECES - 1,)
-        return Llama(LlamaConfig.plain(**self.of_decoder, **heads, **others))
+        return LlamaConfig.plain(**self.of_decoder, **heads, **others)
 
-    def gemma(self) -> Llama:
+    def gemma(self) -> Config:
         """Windows in every other layer, with a rope of its own; norms on both sides; softcaps."""
         head_size, half = self.hidden_size // self.num_heads, self.num_layers // 2
         return self.llama(
@@ -95,10 +84,15 @@ class Sizes:
             embedding_scale=self.hidden_size**0.5,
         )
 
-    def vision(self) -> VisionTransformer:
+    def transformer(self) -> Config:
+        return TransformerConfig(PAIR_PIECES, max_positions=self.max_tokens // 2, **self.of_layers)
+
+    def recurrent(self) -> Config:
+        return RecurrentConfig(PAIR_PIECES, self.hidden_size, "additive", max_positions=8)
+
+    def vision(self) -> Config:
         pixels = self.image_pixels
-        config = ViTConfig(height=pixels, width=pixels, patch_size=pixels // 8, **self.of_layers)
-        return VisionTransformer(config, len(LABELS))
+        return ViTConfig(height=pixels, width=pixels, patch_size=pixels // 8, **self.of_layers)
 
 
 TINY = Sizes(32, num_layers=2, num_heads=2, max_tokens=64, context_tokens=512, image_pixels=16)
@@ -109,14 +103,12 @@ FULL = Sizes(256, num_layers=4, num_heads=4, max_tokens=256, context_tokens=1_02
 class Kind:
     """A kind of model."""
 
-    make: Callable[[Sizes], nn.Module]
-    reference: Reference
+    network: str  # its name in models/networks/kinds.py
+    reference: Reference = references.texts
+    config: Callable[[Sizes], Config] = Sizes.encoder
+    head: dict[str, Any] = field(default_factory=dict)  # as config.json has it
     has_cache: bool = False  # which GroupQueryAttention keeps
     task: str | None = None  # what it is exported for, where that is not its network's own
-
-    def checkpoint(self, *, is_tiny: bool) -> Checkpoint:
-        """The network with its tokenizer, the same each time; not to be changed."""
-        return _checkpoint_of(self.make, is_tiny)
 
     def obstacle(self, device: str, precision: Precision) -> str:
         """Why a device cannot compute it in a precision; empty where it can."""
@@ -127,73 +119,53 @@ class Kind:
         return ""
 
 
-def _classifier(sizes: Sizes) -> SequenceClassifier:
-    return SequenceClassifier(sizes.encoder(), sizes.head(len(LABELS)))
-
-
 # The four most used come first.
 KINDS = {
-    "classification": Kind(_classifier, references.texts),
-    "embedding": Kind(lambda sizes: TextEmbedder(sizes.encoder()), references.texts),
-    "decoder": Kind(
-        lambda sizes: GPT(GPTConfig(eos_token_id=BYTE_PIECES - 1, **sizes.of_decoder)),
-        references.decoder,
-        has_cache=True,
-    ),
-    "llama": Kind(Sizes.llama, references.decoder, has_cache=True),
+    "classification": Kind("encoder-classifier"),
+    "embedding": Kind("encoder-embedder"),
+    "decoder": Kind("gpt", references.decoder, Sizes.gpt, has_cache=True),
+    "llama": Kind("llama", references.decoder, Sizes.llama, has_cache=True),
     "encoder-decoder": Kind(
-        lambda sizes: Transformer(
-            TransformerConfig(PAIR_PIECES, max_positions=sizes.max_tokens // 2, **sizes.of_layers)
-        ),
-        references.encoder_decoder,
-        has_cache=True,
+        "transformer", references.encoder_decoder, Sizes.transformer, has_cache=True
     ),
-    "gemma": Kind(Sizes.gemma, references.decoder, has_cache=True),
-    "pairs": Kind(lambda sizes: PairScorer(sizes.encoder(), sizes.head(1)), references.texts),
-    "tokens": Kind(lambda sizes: TokenClassifier(sizes.encoder(), len(LABELS)), references.texts),
-    "answers": Kind(lambda sizes: QuestionAnswerer(sizes.encoder()), references.texts),
-    "fill-mask": Kind(
-        lambda sizes: MaskedLanguageModel(sizes.encoder(), SPECIAL.index("[MASK]")),
-        references.texts,
-    ),
-    "features": Kind(lambda sizes: TokenFeatures(sizes.encoder()), references.texts),
-    "vision": Kind(Sizes.vision, references.vision),
-    "attention": Kind(_classifier, references.attention, task="attention"),
-    "recurrent": Kind(
-        lambda sizes: RecurrentSeq2Seq(
-            RecurrentConfig(PAIR_PIECES, sizes.hidden_size, "additive", max_positions=8)
-        ),
-        references.recurrent,
-    ),
+    "gemma": Kind("llama", references.decoder, Sizes.gemma, has_cache=True),
+    "pairs": Kind("encoder-pair-scorer"),
+    "tokens": Kind("encoder-token-classifier"),
+    "answers": Kind("encoder-answerer"),
+    "fill-mask": Kind("encoder-masked-words", head={"mask_token_id": SPECIAL.index("[MASK]")}),
+    "features": Kind("encoder-features"),
+    "vision": Kind("vision-transformer", references.vision, Sizes.vision),
+    "attention": Kind("encoder-classifier", references.attention, task="attention"),
+    "recurrent": Kind("recurrent", references.recurrent, Sizes.recurrent),
 }
 MOST_USED = tuple(KINDS)[:4]
 SERVED = MOST_USED[:3]  # by the server of section 3
 
 
 @cache
-def _checkpoint_of(make: Callable[[Sizes], nn.Module], is_tiny: bool) -> Checkpoint:
+def checkpoint_of(name: str, *, is_tiny: bool) -> Checkpoint:
+    """The network of a kind with its tokenizer, the same each time; not to be changed."""
+    row, sizes = KINDS[name], TINY if is_tiny else FULL
+    config: Any = row.config(sizes)
+    (kind,) = (each for each in networks.KINDS if each.name == row.network)
     torch.manual_seed(SEED)
-    network: Any = make(TINY if is_tiny else FULL)
-    randomise(network, SEED)
-    kind, tokenizer = kind_of(network), NO_TOKENIZER
-    if isinstance(network, GPT | Llama):
-        tokenizer = bytes_tokenizer()
-    elif isinstance(network, Transformer | RecurrentSeq2Seq):
-        tokenizer = train_pair_tokenizer([PAIR_TEXT], PAIR_PIECES)
-    elif kind.has_tokenizer:
-        tokenizer = word_pieces()
-    labels, max_tokens = LABELS if kind.has_labels else (), network.config.max_positions
-    return Checkpoint(network.eval(), kind.task, labels, tokenizer, max_tokens, ORIGIN)
+    network = kind.build({config.section: config.to_dict(), "head": row.head}, len(LABELS))
+    _randomise(row.network, network, sizes.hidden_size)
+    labels, tokenizer = LABELS if kind.has_labels else (), NO_TOKENIZER
+    if kind.has_tokenizer:
+        known = {"encoder": word_pieces, "decoder": bytes_tokenizer}
+        of_pairs = partial(train_pair_tokenizer, [PAIR_TEXT], PAIR_PIECES)
+        tokenizer = known.get(config.section, of_pairs)()
+    return Checkpoint(network.eval(), kind.task, labels, tokenizer, config.max_positions, ORIGIN)
 
 
-def randomise(model: nn.Module, seed: int) -> None:
+def _randomise(network: str, model: nn.Module, hidden_size: int) -> None:
     """Weights with which a layer keeps the size of what goes through it; biases not zero."""
-    generator = torch.Generator().manual_seed(seed)
-    scales = {}
-    if isinstance(model, Transformer):  # its decoder is not to repeat what it read last
+    generator, scales = torch.Generator().manual_seed(SEED), dict[str, float]()
+    if network == "transformer":  # its decoder is not to repeat what it read last
         scales = {"feed_forward.contract.weight": 4.0, "cross_attention.output.weight": 0.3}
-    if isinstance(model, MaskedLanguageModel):  # logits are products with embeddings
-        scales = {"embeddings.weight": model.config.hidden_size**-0.5}
+    if network == "encoder-masked-words":  # logits are products with embeddings
+        scales = {"embeddings.weight": hidden_size**-0.5}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)

@@ -2,7 +2,7 @@
 
 The cases of a measure are taken one after the other, each with its part of the time that is left;
 the ways of a case take turns. What cannot be opened, or fails in its first turn, is left out, and
-is a check that does not hold where it is ours. Figures go into the report and, as those of every
+is a check that does not hold unless it is a peer. Figures go into the report and, as those of every
 other measure, into a JSON file.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
@@ -10,7 +10,7 @@ docs/how-to/cuda.md says what was verified on CUDA.
 import time
 from contextlib import ExitStack
 
-from loadtests.compare.devices.goals import CHECKED, OURS, way_of
+from loadtests.compare.devices.goals import CHECKED, THEIRS, way_of
 from loadtests.compare.devices.machine import machine_limits
 from loadtests.gpu.context import ClaimKind, Context
 from loadtests.load.turns import take_turns
@@ -65,10 +65,10 @@ def _is_usable(context: Context, name: str, way: str, run: Way) -> bool:
             run()
     except Exception as error:  # of any library: the other ways are timed all the same
         said = f"{type(error).__name__}: {str(error)[:300]}"
-        if way_of(way).startswith(OURS):
-            context.check(f"{name}, {way}, is timed", False, said)
-        else:
+        if way_of(way).startswith(THEIRS):
             context.leave_out(f"{name}, {way}: {said}")
+        else:
+            context.check(f"{name}, {way}, is timed", False, said)
         return False
     return True
 

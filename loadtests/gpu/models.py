@@ -22,7 +22,7 @@ from export.exporter import export_any
 from export.settings import ExportSettings
 from loadtests.compare.devices.shapes import Graph, build, graphs_of
 from loadtests.gpu.context import Context, Run, write_json
-from loadtests.gpu.kinds import KINDS, MOST_USED, SERVED
+from loadtests.gpu.kinds import KINDS, MOST_USED, SERVED, checkpoint_of
 from loadtests.gpu.sources import EXPORTING, digest_of
 from models.errors import SettingError
 from service.contract.precision import HALF
@@ -167,7 +167,7 @@ def export(model: Model, run: Run) -> None:
         if precision:
             kind, target = KINDS[model.kind], "cuda" if precision in HALF else "cpu"
             settings = ExportSettings(name, repository, precision=precision, target=target)  # type: ignore[arg-type]
-            export_any(kind.checkpoint(is_tiny=run.is_tiny), settings, task=kind.task)
+            export_any(checkpoint_of(model.kind, is_tiny=run.is_tiny), settings, task=kind.task)
         else:
             build(repository, name, run.device)
     except (ExportError, SettingError) as error:

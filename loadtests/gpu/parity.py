@@ -27,7 +27,7 @@ from loadtests.compare.devices.machine import DTYPES
 from loadtests.compare.devices.shapes import FUSED, Graph
 from loadtests.gpu.context import Context
 from loadtests.gpu.figures import LIMITS, Figures, Limits, largest, percent, same_best
-from loadtests.gpu.kinds import KINDS
+from loadtests.gpu.kinds import KINDS, checkpoint_of
 from loadtests.gpu.models import Model, graphs_as_they_come, wanted
 from loadtests.gpu.references import Compared, Opening
 from service.errors import LoadError, ModelFailed
@@ -76,7 +76,7 @@ def check(context: Context, model: Model, graph: Graph, arithmetic: str) -> None
     options = session_options(context.device, is_exact=arithmetic == "fp32")
     # Nodes on the CPU are named below.
     opening = Opening(
-        kind.checkpoint(is_tiny=context.is_tiny),
+        checkpoint_of(model.kind, is_tiny=context.is_tiny),
         graph,
         replace(options, allows_cpu_nodes=True),
     )
@@ -90,7 +90,7 @@ def check(context: Context, model: Model, graph: Graph, arithmetic: str) -> None
         with parts.timed("reference"):
             expected = compared.by_network(network)
             figures = _figures(compared, expected, limits)
-            theirs = _theirs(compared, expected, network, arithmetic, limits)
+            theirs = _theirs(compared, expected, network, arithmetic)
     except (LoadError, ModelFailed) as error:
         if context.device == "cuda":
             context.check(f"{name} is as PyTorch", False, str(error))
@@ -115,17 +115,13 @@ def check(context: Context, model: Model, graph: Graph, arithmetic: str) -> None
     context.say(f"{name}: {found}; {theirs}")
 
 
-def _figures(compared: Compared, expected: Sequence[np.ndarray], limits: Limits) -> Figures:
+def _figures(compared: Compared, expected: list[np.ndarray], limits: Limits) -> Figures:
     pairs = zip(compared.by_graph, expected, strict=True)
     return largest(pairs, limits, is_choice=compared.is_choice)
 
 
 def _theirs(
-    compared: Compared,
-    expected: Sequence[np.ndarray],
-    network: nn.Module,
-    arithmetic: str,
-    limits: Limits,
+    compared: Compared, expected: list[np.ndarray], network: nn.Module, arithmetic: str
 ) -> str:
     """What PyTorch differs by from itself when it computes the same in the precision."""
     if arithmetic == "fp32":
@@ -134,7 +130,7 @@ def _theirs(
     try:
         half = copy.deepcopy(network).to(DTYPES[arithmetic.replace("tf32", "fp32")])
         own = replace(compared, by_graph=compared.by_network(half))
-        figures = _figures(own, expected, limits)
+        figures = _figures(own, expected, LIMITS[arithmetic])
     except (RuntimeError, NotImplementedError, TypeError) as error:  # no such kernel in PyTorch
         return f"not computed: {str(error).splitlines()[0][:100]}"
     finally:

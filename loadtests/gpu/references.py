@@ -31,7 +31,6 @@ from service.runtime.session import OnnxSession, SessionOptions
 
 NUM_STEPS = 24  # tokens that a decoder continues its prompts by
 PROMPT_TOKENS = (1, 7, 40, 150)  # fewer where the model takes fewer
-ATTENDED_TOKENS = 128  # of a text whose attention is compared
 CACHE_BYTES = 2**30
 
 
@@ -91,21 +90,9 @@ class PagedRows:
     ) -> np.ndarray | StepLogits:
         """Logits [B, V] of each row's last token; see `OnnxDecoder.run`."""
         assert first_slot + len(rows) <= self.num_slots, "there are no blocks for them"
-        slots = np.arange(first_slot, first_slot + len(rows), dtype=np.int32)
-        blocks = np.arange(self._blocks_per_row, dtype=np.int32)
-        ends = np.cumsum([len(row) for row in rows], dtype=np.int32)
-        places = [
-            np.arange(past, past + len(row)) for row, past in zip(rows, num_past, strict=True)
-        ]
-        inputs = PackedInputs(
-            input_ids=np.concatenate(rows).astype(np.int64),
-            position_ids=np.concatenate(places).astype(np.int64),
-            cumulative_sequence_length=np.concatenate([np.zeros(1, np.int32), ends]),
-            past_seqlens=np.array(num_past, np.int32),
-            block_table=slots[:, None] * self._blocks_per_row + blocks,
-            logit_positions=ends.astype(np.int64) - 1,
-        )
-        return self._decoder.run(inputs)
+        slots = np.arange(first_slot, first_slot + len(rows))
+        table = slots[:, None] * self._blocks_per_row + np.arange(self._blocks_per_row)
+        return self._decoder.run(PackedInputs.of(rows, num_past, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +134,7 @@ def attention(opening: Opening) -> Compared:
     """Weights of single texts: of attention there are no batches. A query's weights are a row."""
     checkpoint, session = opening.checkpoint, opening.session()
     config, names = checkpoint.config, attending(checkpoint.model).inputs
-    longest = min(longest_text(config.num_layers, config.num_heads), ATTENDED_TOKENS)
-    longest = min(longest, checkpoint.max_tokens)
+    longest = min(checkpoint.max_tokens, longest_text(config.num_layers, config.num_heads), 128)
     generator, texts = np.random.default_rng(0), []
     for length in (longest, max(1, longest // 3)):
         row = generator.integers(config.vocab_size, size=length).tolist()

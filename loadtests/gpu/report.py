@@ -28,11 +28,11 @@ def write_report(run: Run, sections: Sequence[Section], records: Records) -> Pat
 
 def failed_checks(record: Record) -> list[Claim]:
     """The claims that fail a run."""
-    return [each for each in _claims(record) if each["kind"] == "check" and not each["holds"]]
-
-
-def _claims(record: Record) -> list[Claim]:
-    return list(record["findings"].get("claims", []))
+    return [
+        each
+        for each in record["findings"]["claims"]
+        if each["kind"] == "check" and not each["holds"]
+    ]
 
 
 def _lines(run: Run, sections: Sequence[Section], records: Records) -> Iterator[str]:
@@ -41,7 +41,7 @@ def _lines(run: Run, sections: Sequence[Section], records: Records) -> Iterator[
     yield from _opening(run, records)
     yield from _failures(sections, records)
     yield from ("", "## Left out", "", *_left_out(sections, records))
-    goals = [claim for each in records.values() for claim in _claims(each)]
+    goals = [claim for each in records.values() for claim in each["findings"]["claims"]]
     if rows := [_cells(run, claim) for claim in goals if claim["kind"] == "goal"]:
         yield from ("", "## Goals", "", *table(["goal", "figure", "wanted", ""], rows))
     for section in sections:
@@ -52,26 +52,18 @@ def _lines(run: Run, sections: Sequence[Section], records: Records) -> Iterator[
 
 def _opening(run: Run, records: Records) -> Iterator[str]:
     if run.device != "cuda":
-        yield (
-            "Nothing here says anything about CUDA: everything ran on the CPU provider, to check "
-            "the logic of the check itself."
-        )
-        yield ""
+        yield "Nothing here says anything about CUDA: everything ran on the CPU provider, to check"
+        yield from ("the logic of the check itself.", "")
     if run.is_tiny:
-        yield "Models and loads are of the smallest size, so no time in this report is a benchmark."
-        yield ""
+        yield from ("Models and loads are of the smallest size: no time here is a benchmark.", "")
     if dates := sorted(str(record["ended"]) for record in records.values()):
-        yield f"Sections ended between {dates[0]} and {dates[-1]}."
-        yield ""
+        yield from (f"Sections ended between {dates[0]} and {dates[-1]}.", "")
     if len(digests := {str(record["sources"]) for record in records.values()}) > 1:
         listed = ", ".join(sorted(digests))
-        yield (
-            f"The sections ran from different sources, with the digests {listed}: run them with "
-            "--again for a report of one state."
-        )
-        yield ""
+        yield f"The sections ran from different sources, with the digests {listed}: run them with"
+        yield from ("--again for a report of one state.", "")
     if 1 in records:
-        yield from (f"- {said}" for said in records[1]["findings"].get("summary", []))
+        yield from (f"- {said}" for said in records[1]["findings"]["summary"])
 
 
 def _failures(sections: Sequence[Section], records: Records) -> Iterator[str]:
@@ -89,7 +81,9 @@ def _failures(sections: Sequence[Section], records: Records) -> Iterator[str]:
             num_failures += 1
             found = f"{claim['found']}, expected {claim['expected']}"
             yield f"- {claim['claim']}: {found} ({where})"
-    num_checks = sum(c["kind"] == "check" for each in records.values() for c in _claims(each))
+    num_checks = sum(
+        c["kind"] == "check" for each in records.values() for c in each["findings"]["claims"]
+    )
     if not num_failures:
         yield f"No section failed, and all {num_checks} checks hold."
 
@@ -107,7 +101,7 @@ def _left_out(sections: Sequence[Section], records: Records) -> Iterator[str]:
         elif record["state"] == "stopped":
             lines.append(f"- {where}: what was behind the point where it was stopped")
         else:
-            left = record["findings"].get("left_out", [])
+            left = record["findings"]["left_out"]
             lines += [f"- {said} (section {section.number})" for said in left]
     yield from lines or ["Nothing was left out."]
 
@@ -119,13 +113,13 @@ def _section(run: Run, record: Record) -> Iterator[str]:
     yield f"State: {record['state']}, {took}{f': {parts}' if parts else ''}."
     if record["error"]:
         yield from ("", "```", *str(record["error"]).strip().splitlines(), "```")
-    for sentence in findings.get("summary", []):
+    for sentence in findings["summary"]:
         yield from ("", sentence)
-    for title, rows in findings.get("tables", {}).items():
+    for title, rows in findings["tables"].items():
         columns = list(dict.fromkeys(key for row in rows for key in row))
         yield from ("", f"**{title}**", "")
         yield from table(columns, [[_text(row.get(key, "")) for key in columns] for row in rows])
-    if claims := _claims(record):
+    if claims := record["findings"]["claims"]:
         rows = [_cells(run, each) for each in sorted(claims, key=lambda claim: claim["holds"])]
         yield from ("", *table(["claim", "figure", "expected", "holds"], rows))
 

@@ -20,7 +20,7 @@ from loadtests.compare.devices.shapes import Graph
 from loadtests.gpu.client import connect, generate
 from loadtests.gpu.context import Context
 from loadtests.gpu.figures import LIMITS, Pairs, largest
-from loadtests.gpu.kinds import KINDS
+from loadtests.gpu.kinds import KINDS, checkpoint_of
 from loadtests.gpu.models import Model, graphs_as_they_come, wanted
 from loadtests.gpu.parity import session_options
 from loadtests.gpu.references import Opening
@@ -55,7 +55,7 @@ def run(context: Context) -> None:
 
 def _check(context: Context, name: str, model: Model, graph: Graph) -> None:
     kind = KINDS[model.kind]
-    checkpoint = kind.checkpoint(is_tiny=context.is_tiny)
+    checkpoint = checkpoint_of(model.kind, is_tiny=context.is_tiny)
     opening = Opening(checkpoint, graph, session_options(context.device), context.parts)
     for what, pairs in (_cached if kind.has_cache else _batched)(opening).items():
         limits = LIMITS[graph.precision]

@@ -52,13 +52,8 @@ SECTIONS = (
 
 def chosen(text: str, sections: Sequence[Section]) -> list[int]:
     """The numbers in a list such as `2,6`, all of them for an empty one; or `ValueError`."""
-    known = [section.number for section in sections]
-    numbers = [int(part) if part.strip().isdecimal() else -1 for part in text.split(",") if part]
-    if not text.strip():
-        return known
-    if not numbers or set(numbers) - set(known):
-        raise ValueError(f"--sections: {text}, expected some of {', '.join(map(str, known))}")
-    return sorted(set(numbers))
+    known = [str(section.number) for section in sections]
+    return sorted(map(int, set(_named("--sections", text, known)) or known))
 
 
 def shapes_of(text: str, *, is_tiny: bool) -> tuple[str, ...]:
@@ -67,7 +62,11 @@ def shapes_of(text: str, *, is_tiny: bool) -> tuple[str, ...]:
     Raises `ValueError`.
     """
     known = TINY_SHAPES if is_tiny else SHAPES
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if unknown := set(names) - set(known):
-        raise ValueError(f"--shapes: {min(unknown)}, expected some of {', '.join(known)}")
-    return names or known[:NUM_USUAL]
+    return _named("--shapes", text, known) or known[:NUM_USUAL]
+
+
+def _named(flag: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+    if set(names) - set(known):
+        raise ValueError(f"{flag}: {text}, expected some of {', '.join(known)}")
+    return names

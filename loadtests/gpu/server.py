@@ -16,7 +16,7 @@ import torch
 from loadtests.gpu.client import Streamed, connect, generate, infer_texts, metric, wait_for
 from loadtests.gpu.context import Context
 from loadtests.gpu.figures import LIMITS, largest
-from loadtests.gpu.kinds import FULL, KINDS, SERVED, TINY
+from loadtests.gpu.kinds import FULL, SERVED, TINY, checkpoint_of
 from loadtests.gpu.models import Model, as_they_come, wanted
 from loadtests.gpu.parity import torch_device
 from loadtests.gpu.references import computed
@@ -87,8 +87,7 @@ def _load_in_rounds(served: "Served") -> None:
     if len(in_use) >= LEAST_ROUNDS:
         what = "the device" if context.device == "cuda" else "the server's process"
         claim = f"memory of {what} grows over {len(in_use)} rounds of loading"
-        limit = GROWTH_LIMIT_MIB[context.device]
-        context.at_most(claim, growth_of(in_use), limit, "MiB a round")
+        context.at_most(claim, growth_of(in_use), GROWTH_LIMIT_MIB[context.device], "MiB a round")
 
 
 def serve(context: Context, kinds: Sequence[str], use: Callable[["Served"], None]) -> None:
@@ -148,7 +147,7 @@ def _texts(served: Served) -> None:
     """Labels and vectors of a few texts, beside PyTorch's of each text alone."""
     context, device = served.context, torch_device(served.context.device)
     for kind, output in (("classification", "logits"), ("embedding", "embedding")):
-        checkpoint = KINDS[kind].checkpoint(is_tiny=context.is_tiny)
+        checkpoint = checkpoint_of(kind, is_tiny=context.is_tiny)
         network = checkpoint.model.to(device)
         rows = [np.array([checkpoint.tokenizer.encode(text).ids]) for text in TEXTS]
         expected = np.concatenate([computed(network, [row, np.ones_like(row)]) for row in rows])

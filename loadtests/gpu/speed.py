@@ -5,6 +5,9 @@ compiles. Every figure stands beside the machine's own limits. Goals are of our 
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
+from contextlib import ExitStack
+from dataclasses import replace
+
 from loadtests.compare.devices.decoders import DECODERS
 from loadtests.compare.devices.encoders import ENCODERS
 from loadtests.compare.devices.layouts import LAYOUTS
@@ -14,8 +17,9 @@ from loadtests.compare.devices.shapes import is_encoder
 from loadtests.gpu.context import Context
 from loadtests.gpu.measuring import measure_within, show_limits
 from loadtests.gpu.models import Model, as_they_come, wanted
-from loadtests.measure.batching import BATCHING, BatchingOptions
-from loadtests.measure.records import Measure, counted
+from loadtests.load.server import serving
+from loadtests.measure.batching import BATCHING, BatchingOptions, flags_for, pair
+from loadtests.measure.records import Measure, Way, counted
 from service.runtime.session import choose_device
 
 TINY_ROUNDS, MAX_ROUNDS = 3, 100
@@ -50,12 +54,10 @@ def run(context: Context) -> None:
 
 def layouts(context: Context) -> None:
     """The first decoder over both layouts of the cache."""
-    if (model := _first(context, is_text=True)) is None:
-        context.leave_out("blocks beside slots: no decoder is there")
-        return
     if context.device == "cpu":
         context.leave_out("the paged cache: its operator has no kernel for the CPU")
-    measure(context, model, context.left_s, "none", LAYOUTS)
+    if model := _first(context, "blocks beside slots: no decoder is there", is_text=True):
+        measure(context, model, context.left_s, "none", LAYOUTS)
 
 
 def server_cost(context: Context) -> None:
@@ -64,25 +66,26 @@ def server_cost(context: Context) -> None:
     The mean latency of one request in flight, less the bare session's time of a text, is what the
     server adds to a text. Server and clients share this machine's processors.
     """
-    if (model := _first(context, is_text=False)) is None:
-        context.leave_out("the server beside its session: no encoder is there")
+    model = _first(context, "the server beside its session: no encoder is there", is_text=False)
+    if model is None:
         return
-    loads = TINY_LOADS if context.is_tiny else LOADS
-    for index, (per_request, in_flight, num_texts) in enumerate(loads):
-        name = f"{counted(per_request, 'text')} a request, {in_flight} in flight"
-        if context.is_over:
-            context.leave_out(f"{name}: no time was left")
-            continue
-        options = BatchingOptions(
-            rounds=_rounds(context),
-            model=model.name,
-            repository=model.repository,
-            device=context.device,
-            concurrency=in_flight,
-            limit=num_texts,
-            per_request=per_request,
-        )
-        measure_within(context, BATCHING, options, context.left_s / (len(loads) - index), name)
+    base = BatchingOptions(
+        rounds=_rounds(context),
+        model=model.name,
+        repository=model.repository,
+        device=context.device,
+    )
+
+    def ways(_: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
+        loaded, found = base.opened(), dict[str, Way]()
+        server = stack.enter_context(serving(base.repository, flags_for(base, loaded)))
+        for texts, in_flight, limit in TINY_LOADS if context.is_tiny else LOADS:
+            options = replace(base, per_request=texts, concurrency=in_flight, limit=limit)
+            load = f"{counted(texts, 'text')} a request, {in_flight} in flight"
+            found |= {f"{load}: {w}": way for w, way in pair(options, loaded, server).items()}
+        return found
+
+    measure_within(context, replace(BATCHING, ways=ways), base, context.left_s, "server")
 
 
 def measure(
@@ -101,16 +104,18 @@ def measure(
     try:
         measure_within(context, record, options, time_s, name)
     except Exception as error:  # of any library: other shapes are measured all the same
-        said = f"{type(error).__name__}: {str(error)[:500]}"
-        context.check(f"{name} is timed", False, said)
+        context.check(f"{name} is timed", False, f"{type(error).__name__}: {str(error)[:500]}")
     finally:
         free_memory(context.device)
 
 
-def _first(context: Context, *, is_text: bool) -> Model | None:
+def _first(context: Context, missing: str, *, is_text: bool) -> Model | None:
     """The first of the run's shapes that continues texts, or does not, once it is there."""
     models = [each for each in wanted(context.run, 6) if is_encoder(each.kind) != is_text]
-    return next(as_they_come(context, models[:1]), None)
+    model = next(as_they_come(context, models[:1]), None)
+    if model is None:
+        context.leave_out(missing)
+    return model
 
 
 def _rounds(context: Context) -> int:

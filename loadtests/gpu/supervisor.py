@@ -21,17 +21,15 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
 from types import FrameType
 from typing import Any
 
-from loadtests.gpu.context import Context, Run, say, write_json
+from loadtests.gpu.context import Context, Parts, Run, say
 from loadtests.gpu.report import failed_checks, write_report
 from loadtests.gpu.sections import Section
-from loadtests.gpu.sources import digest_of
 
 PRELOADED = ("numpy", "torch", "onnx", "tritonclient.grpc")
 PREPARED = "loadtests.gpu.models:prepare"
@@ -100,7 +98,7 @@ def run_all(
             if why := gate or stop.why:
                 _leave_out(run, section, why)
             elif time_s < section.least_s:
-                why = f"{time_s:.0f} s were left, and it needs {section.least_s:.0f} s"
+                why = f"{max(0.0, time_s):.0f} s were left, and it needs {section.least_s:.0f} s"
                 _leave_out(run, section, why)
             else:
                 _run_apart(run, section, share_s, stop)
@@ -171,33 +169,31 @@ def _read(path: Path) -> Record | None:
 
 def _leave_out(run: Run, section: Section, why: str) -> None:
     say(f"{section.label}: not begun: {why}")
-    record = header_of(run, section, 0.0, 0.0) | {"state": LEFT, "error": why}
-    write_json(run.out / section.filename, record | {"parts_s": {}, "findings": {}})
+    now_s = time.monotonic()
+    Context(run, section.label, now_s, run.out / section.filename, now_s).keep(LEFT, why)
 
 
 def _run_apart(run: Run, section: Section, share_s: float, stop: Stop) -> None:
     """Run a section in another process, and keep a record whatever becomes of it."""
     say(f"{section.label}: begins, with {share_s:.0f} s")
-    started_s = time.monotonic()
-    path = run.out / section.filename
-    target = "loadtests.gpu.supervisor:run_section"
-    process = stop.started(target, run, section, started_s, share_s)
+    started_s, path = time.monotonic(), run.out / section.filename
+    context = Context(run, section.label, started_s + share_s, path, started_s)
+    process = stop.started("loadtests.gpu.supervisor:run_section", context, section.function)
     try:
         has_ended = stop.wait(process, started_s + OVERTIME * share_s + OVERTIME_S)
     finally:
         _kill_group(process)  # the section if it still runs, and what it has left running
+    if record := _read(path):
+        context.findings, context.parts = record["findings"], Parts(record["parts_s"])
+        if record["state"] in (DONE, FAILED):
+            return
     seconds = time.monotonic() - started_s
-    record = _read(path)
-    if record and record["state"] in (DONE, FAILED):
-        return
     if has_ended:
         state, why = FAILED, f"its process ended with {process.exitcode} before it was done"
     else:
         why = stop.why or "it did not end by itself"
         state, why = STOPPED, f"it was stopped after {seconds:.0f} s of {share_s:.0f} s: {why}"
-    record = record or {"parts_s": {}, "findings": {}}
-    header = header_of(run, section, share_s, seconds)
-    write_json(path, record | header | {"state": state, "error": why})
+    context.keep(state, why)
     say(f"{section.label}: {state}: {why}")
 
 
@@ -222,36 +218,19 @@ def _kill_group(process: BaseProcess) -> None:
     process.join()
 
 
-def run_section(run: Run, section: Section, started_s: float, share_s: float) -> None:
+def run_section(context: Context, function: str) -> None:
     """Run a section here and keep its record; what it raises is part of that."""
-    context = Context(run, section.label, started_s + share_s, run.out / section.filename)
-    context.header = header_of(run, section, share_s, 0.0)
     context.keep()
     state, error = DONE, ""
     try:
-        function = _function(section.function)
-        context.parts.add("imports", time.monotonic() - started_s)
-        function(context)
+        section = _function(function)
+        context.parts.add("imports", time.monotonic() - context.started_s)
+        section(context)
     except Exception as caught:
         state, error = FAILED, "".join(traceback.format_exception(caught))
-    seconds = time.monotonic() - started_s
-    context.header = header_of(run, section, share_s, seconds)
-    context.keep(state=state, error=error)
+    context.keep(state, error)
     failures = len(failed_checks({"findings": context.findings}))
     held = f": {error.strip().splitlines()[-1]}" if error else ""
     failing = f", {failures} of its checks do not hold" if failures else ""
-    say(f"{section.label}: {state} after {seconds:.0f} s{held}{failing}")
-
-
-def header_of(run: Run, section: Section, share_s: float, seconds: float) -> Record:
-    """What every record begins with."""
-    return {
-        "number": section.number,
-        "name": section.name,
-        "device": run.device,
-        "is_tiny": run.is_tiny,
-        "sources": digest_of(),
-        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds, 1),
-        "share_s": round(share_s, 1),
-    }
+    seconds = time.monotonic() - context.started_s
+    say(f"{context.section}: {state} after {seconds:.0f} s{held}{failing}")

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from loadtests.load.arrivals import Rate, bursts, constant, poisson, steady
 from loadtests.load.scenario import Load, Scenario
 from loadtests.load.tally import Sample, Tally
-from loadtests.load.workloads import FAILED, PickStubs, Reply, Workload, workloads_of
+from loadtests.load.workloads import FAILED, Reply, Stubs, Workload, workloads_of
 
 Ask: TypeAlias = Callable[[], Awaitable[Reply]]
 GRACE_S = 5.0  # beyond its deadline; then a request is given up
@@ -53,13 +53,13 @@ def arrivals_of(load: Load, share: Share, rate: Rate | None = None) -> Iterator[
 async def run_load(
     scenario: Scenario,
     share: Share,
-    pick: PickStubs,
+    stubs: Stubs,
     start_s: float | None = None,
 ) -> Tally:
     """Send a worker's share; `start_s` on the event loop's clock is the same for all workers."""
     load = share.part(scenario.load)
-    workloads = await workloads_of(scenario, pick(), load.seed)
-    generator = Generator(load, Tally(load, scenario.slo), workloads, pick, start_s)
+    workloads = await workloads_of(scenario, stubs, load.seed)
+    generator = Generator(load, Tally(load, scenario.slo), workloads, stubs, start_s)
     if load.arrivals == "closed":
         await generator.closed_loop()
     else:
@@ -75,14 +75,14 @@ class Generator:
         load: Load,
         tally: Tally,
         workloads: list[Workload],
-        pick: PickStubs,
+        stubs: Stubs,
         start_s: float | None = None,
     ) -> None:
         self.tally = tally
         self._load = load
         self._workloads = workloads
         self._weights = [workload.traffic.weight for workload in workloads]
-        self._pick = pick
+        self._stubs = stubs
         self._loop = asyncio.get_running_loop()
         self.start_s = start_s if start_s is not None else self._loop.time()
         self.random = random.Random(load.seed)
@@ -116,7 +116,7 @@ class Generator:
         sent_s = self._now_s()
         try:
             async with asyncio.timeout(workload.traffic.deadline_s + GRACE_S):
-                reply = await workload.ask(self._pick())
+                reply = await workload.ask(self._stubs)
         except TimeoutError:
             reply = Reply(FAILED)
         ended_s = self._now_s()

@@ -59,6 +59,12 @@ def mixed(count: int, generator: random.Random) -> list[Lengths]:
     return [known[kind] for kind in generator.choices(list(MIX), list(MIX.values()), k=count)]
 
 
+def mixed_texts(count: int) -> list[str]:
+    """Texts of these lengths, the same ones each time."""
+    generator = random.Random(SEED)
+    return [lengths.text(generator) for lengths in mixed(count, generator)]
+
+
 def mixed_sizes(count: int) -> list[int]:
     """Lengths in tokens of reviews, SMS and passages, mixed: a word is about 1.3 tokens."""
     generator = random.Random(SEED)

@@ -52,8 +52,7 @@ def work(pipe: Connection) -> None:
 
 async def _carry_out(order: Order) -> Tally:
     async with open_channel(order.addresses) as channel:
-        stubs = Stubs(channel)
-        return await run_load(order.scenario, order.share, lambda: stubs, order.start_s)
+        return await run_load(order.scenario, order.share, Stubs(channel), order.start_s)
 
 
 class Workers:

@@ -6,9 +6,9 @@ Retries are off in every channel: a request is sent once, and what comes of it i
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 import numpy as np
@@ -52,9 +52,6 @@ class Stubs:
         self.text: Any = text_pb2_grpc.TextServiceStub(channel)
         self.generation: Any = generation_pb2_grpc.GenerationServiceStub(channel)
         self.inference: Any = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-
-
-PickStubs: TypeAlias = Callable[[], Stubs]
 
 
 def open_channel(addresses: Sequence[str]) -> grpc.aio.Channel:

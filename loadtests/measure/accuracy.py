@@ -21,15 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
-from loadtests.measure.records import (
-    Column,
-    Measure,
-    Options,
-    Turn,
-    Way,
-    by_columns,
-    option,
-)
+from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from loadtests.measure.texts import HELP, real_texts
 from service.batching.collate import mask_of, pad_right
 from service.contract.manifest import Manifest, Precision

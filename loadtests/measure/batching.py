@@ -2,46 +2,40 @@
 
     python -m loadtests.measure batching --model minilm               # texts of real lengths
     python -m loadtests.measure batching --model bert --tokens 128    # texts of one length
-    python -m loadtests.measure batching --per-request 8 --servers 2
+    python -m loadtests.measure batching --per-request 8
 
 Ways to compute the same rows:
 
     bare      the ONNX Runtime session alone, fed batches made beforehand: rows sorted by
               length, the batch size tried out for the best, one run at a time.
     server    through gRPC, batches formed by the server's own policy
-    2 servers the same by two processes, each with a part of the processors and of the requests
 
 Server and client share the machine's processors; bare has them alone.
 """
 
-import asyncio
-import os
 import random
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import grpc
 import numpy as np
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from loadtests.load.closed_loop import closed_loop
-from loadtests.load.lengths import mixed
-from loadtests.load.server import SERVE, serving
+from loadtests.load.lengths import SEED, mixed_texts
+from loadtests.load.server import Server, serving
+from loadtests.measure.calls import PROTOCOLS, turn_of
 from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.batching.collate import pad_rows
 from service.batching.request import Item, Request
 from service.contract.files import ModelSource
-from service.contract.tensors import Arrays, to_raw
+from service.contract.tensors import Arrays
 from service.records import Timings
 from service.repository.loading import LoadedVersion, Openers, load_model
 from service.serving.text_model import text_items
@@ -51,11 +45,10 @@ BARE = "bare"
 BARE_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # Each is one token of every tokenizer that knows English.
 WORDS = ("the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "was", "on", "as", "with")
-SEED = 11
 MOST_TRIED = 1_024  # rows that batch sizes are tried out on
 METRICS_TIMEOUT_S = 10.0
 WAITS = "attendant_queue_seconds_bucket"
-Requests: TypeAlias = list[service_pb2.ModelInferRequest]
+TENSORS = PROTOCOLS["embed"]["gRPC, tensors"]
 Counts: TypeAlias = Mapping[tuple[str, float], float]  # by name and by the bound of a bucket
 
 
@@ -98,14 +91,25 @@ class BatchingOptions(TextOptions):
     concurrency: int = option(32, "Requests in flight.", min=1)
     limit: int = option(872, "Texts.", min=1)
     per_request: int = option(1, "Texts of a request.", min=1)
-    servers: int = option(1, "Processes that share the processors, as a third way.", min=1)
 
 
 def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
     """The bare session and the server side by side."""
+    loaded = options.opened()
+    server = stack.enter_context(serving(options.repository, flags_for(options, loaded)))
+    return pair(options, loaded, server)
+
+
+def flags_for(options: TextOptions, loaded: LoadedVersion) -> list[str]:
+    """Flags of the server; on a GPU it has the layout that was measured as faster here."""
+    layout = [] if options.device == "cpu" else ["--encoder-layout", loaded.plan.layout]
+    return [*options.flags, *layout]
+
+
+def pair(options: BatchingOptions, loaded: LoadedVersion, server: Server) -> dict[str, Way]:
+    """The bare session, and a server of the same model, with the same rows."""
     if options.texts is not None and options.tokens:
         raise typer.BadParameter("--texts and --tokens are both given, expected one")
-    loaded = options.opened()
     lines = _lines(loaded, options.texts, options.tokens, options.limit)
     items, requests = rows_of(loaded, options.model, lines, options.per_request)
     lengths = {item.num_tokens for item in items}
@@ -113,11 +117,7 @@ def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
         raise typer.BadParameter(
             f"--tokens is {options.tokens}, and the texts have {sorted(lengths)}"
         )
-    repository, concurrency = options.repository, options.concurrency
-    flags = [*options.flags]
-    if options.device != "cpu":  # the one that was measured as faster, on both sides
-        flags += ["--encoder-layout", loaded.plan.layout]
-    server = stack.enter_context(serving(repository, flags))
+    concurrency = options.concurrency
     # A server with one request in flight has no larger batch.
     sizes = (options.per_request,) if concurrency == 1 else BARE_BATCH_SIZES
     bare, num_rows = bare_way(loaded, items, sizes), len(items)
@@ -125,31 +125,15 @@ def ways(options: BatchingOptions, stack: ExitStack) -> dict[str, Way]:
 
     def asked() -> Turn:
         before = _read_counts(server.metrics_url)
-        seconds = asyncio.run(ask_all(server.address, requests, concurrency))
+        turn = turn_of(server, TENSORS.send, requests, concurrency)
         after = _read_counts(server.metrics_url)
         counts = {key: count - before.get(key, 0.0) for key, count in after.items()}
         # By Little's law: requests in flight over requests per second.
-        turn = {
-            "seconds": seconds,
-            "rows": num_rows,
-            "latency_s": concurrency * seconds / len(requests),
-        }
-        return {**turn, **batches_of(counts, num_rows, num_tokens)}
+        latency_s = concurrency * turn["seconds"] / len(requests)
+        of_batches = batches_of(counts, num_rows, num_tokens)
+        return {**turn, **of_batches, "rows": num_rows, "latency_s": latency_s}
 
-    found: dict[str, Way] = {
-        BARE: lambda: {"seconds": bare(), "rows": num_rows},
-        "server": asked,
-    }
-    if options.servers > 1:
-        addresses = [
-            stack.enter_context(serving(repository, flags, command)).address
-            for command in _commands_apart(options.servers)
-        ]
-        found[f"{options.servers} servers"] = lambda: {
-            "seconds": asyncio.run(_ask_apart(addresses, requests, concurrency)),
-            "rows": num_rows,
-        }
-    return found
+    return {BARE: lambda: {"seconds": bare(), "rows": num_rows}, "server": asked}
 
 
 BATCHING = Measure(
@@ -175,33 +159,24 @@ def _lines(loaded: LoadedVersion, texts: Path | None, tokens: int, limit: int) -
     """Lines of the file, texts of one length, or reviews, messages and passages mixed."""
     if texts is not None:
         return [line for line in texts.read_text(encoding="utf-8").splitlines() if line][:limit]
-    generator = random.Random(SEED)
     if tokens:
+        generator = random.Random(SEED)
         assert loaded.tokenizer is not None, "a text model of an encoder"
         (one,) = loaded.tokenizer.encode(WORDS[:1], can_truncate=True)
         num_words = tokens - one.num_tokens + 1
         return [" ".join(generator.choices(WORDS, k=num_words)) for _ in range(limit)]
-    return [lengths.text(generator) for lengths in mixed(limit, generator)]
+    return mixed_texts(limit)
 
 
 def rows_of(
     loaded: LoadedVersion, model: str, lines: Sequence[str], per_request: int = 1
-) -> tuple[list[Item], Requests]:
+) -> tuple[list[Item], list[Any]]:
     """Texts as the session takes them, and the requests for them."""
     assert loaded.tokenizer is not None, "a text model of an encoder"
     assert loaded.manifest is not None, "the same"
     rows = loaded.tokenizer.encode(lines, can_truncate=True)
-    encoded = [line.encode() for line in lines]
-    groups = [encoded[at : at + per_request] for at in range(0, len(encoded), per_request)]
-    requests = [
-        service_pb2.ModelInferRequest(
-            model_name=model,
-            inputs=[{"name": "text", "datatype": "BYTES", "shape": [len(group), 1]}],
-            raw_input_contents=[to_raw(np.array(group, object))],
-            parameters={"truncate": service_pb2.InferParameter(bool_param=True)},
-        )
-        for group in groups
-    ]
+    starts = range(0, len(lines), per_request)
+    requests = [TENSORS.request(model, lines[start : start + per_request]) for start in starts]
     return list(text_items(Request(Timings(0.0)), rows, loaded.manifest)), requests
 
 
@@ -253,30 +228,6 @@ def bare_way(
     bare = BareSession(loaded)
     best = bare.best_batches(rows, batch_sizes)
     return lambda: bare.seconds(best)
-
-
-async def ask_all(address: str, requests: Requests, concurrency: int) -> float:
-    """Seconds until all requests are answered, `concurrency` of them in flight."""
-    async with grpc.aio.insecure_channel(address) as channel:
-        infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
-        return await closed_loop(requests, concurrency, partial(infer, timeout=60))
-
-
-def _commands_apart(count: int) -> Iterator[tuple[str, ...]]:
-    """Commands of servers, each with as many of our processors."""
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < count:
-        raise typer.BadParameter(f"--servers is {count}, and there are {len(cpus)} processors")
-    for place in range(count):
-        yield ("taskset", "--cpu-list", ",".join(map(str, cpus[place::count])), *SERVE)
-
-
-async def _ask_apart(addresses: Sequence[str], requests: Requests, concurrency: int) -> float:
-    """Seconds until all servers have answered, each asked for an equal part."""
-    count = len(addresses)
-    shares = [requests[place::count] for place in range(count)]
-    asked = map(ask_all, addresses, shares, [concurrency // count] * count)
-    return max(await asyncio.gather(*asked))
 
 
 def read_samples(url: str) -> list[Sample]:

@@ -26,13 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 from attendant.v1 import text_pb2, text_pb2_grpc
 
-from loadtests.load.lengths import mixed
+from loadtests.load.lengths import SEED, mixed_texts
 from loadtests.load.server import Server, serving
-from loadtests.measure.batching import BARE, SEED, TextOptions, bare_way, read_samples, rows_of
-from loadtests.measure.records import Column, Measure, Turn, Way, by_columns, option
+from loadtests.measure.batching import BARE, TextOptions, bare_way, read_samples, rows_of
+from loadtests.measure.records import Column, Measure, Turn, Way, by_columns, option, percentiles
 
 EMBED = (sys.executable, "-m", "commands", "embed")
 RATE = re.compile(r"([\d,]+) lines were answered, ([\d,]+)/s")
@@ -84,11 +83,10 @@ def ways(options: BulkOptions, stack: ExitStack) -> dict[str, Way]:
 
 def _lines(texts: Path | None, limit: int) -> list[str]:
     """Lines of the file, repeated in a random order where it has fewer."""
-    generator = random.Random(SEED)
     if texts is None:
-        return [lengths.text(generator) for lengths in mixed(limit, generator)]
+        return mixed_texts(limit)
     known = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return known[:limit] if len(known) >= limit else generator.choices(known, k=limit)
+    return known[:limit] if len(known) >= limit else random.Random(SEED).choices(known, k=limit)
 
 
 def _written(path: Path, lines: Sequence[str]) -> Path:
@@ -146,7 +144,7 @@ class Beside:
     seconds: float
 
     def calls_alone(self) -> Turn:
-        return _quantiles(self._calls())
+        return percentiles(self._calls())
 
     def job_alone(self) -> Turn:
         with self.job.running():
@@ -166,7 +164,7 @@ class Beside:
         latencies_s = calls()
         num_lines = self._answered() - before - len(latencies_s)
         turn = {"seconds": time.monotonic() - began_s, "beside": num_lines}
-        return {**turn, **_quantiles(latencies_s)} if latencies_s else turn
+        return {**turn, **percentiles(latencies_s)} if latencies_s else turn
 
     def _idle(self) -> list[float]:
         time.sleep(self.seconds)
@@ -207,10 +205,6 @@ async def _call(
         left_s = began_s + seconds - time.monotonic()
         await asyncio.sleep(max(0.0, left_s))
     return list(latencies_s)
-
-
-def _quantiles(latencies_s: Sequence[float]) -> Turn:
-    return {f"p{mark}_s": float(np.percentile(latencies_s, mark)) for mark in (50, 99)}
 
 
 BULK = Measure(

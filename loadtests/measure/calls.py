@@ -8,7 +8,7 @@ client's, whose own work is part of them.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -19,14 +19,14 @@ from attendant.v1 import generation_pb2, generation_pb2_grpc, text_pb2, text_pb2
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests.load.closed_loop import closed_loop
+from loadtests.load.connections import Connections, post
 from loadtests.load.server import Server
-from loadtests.measure.records import Turn
+from loadtests.measure.records import Turn, percentiles
 from service.contract.tensors import to_raw
 
 SUMS = "sums"
 NUM_TOKENS = 32  # of a generation
 TIMEOUT_S = 60.0
-HEAD = "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n{}\r\n"
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Seen:
             self.gaps_s += np.diff(came_s[:NUM_TOKENS]).tolist()
 
 
-Send: TypeAlias = Callable[[Server, Sequence[Any], int, Seen], Awaitable[float]]
+Send: TypeAlias = Callable[[Server, Sequence[Any], int, Seen], Coroutine[Any, Any, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +60,18 @@ def turn_of(server: Server, send: Send, requests: Sequence[Any], concurrency: in
     """One turn: seconds, microseconds of processor time per request, and latencies."""
     seen = Seen()
     server_s, client_s = cpu_s(server), time.process_time()
-    seconds = asyncio.run(_sent(send, server, requests, concurrency, seen))
+    seconds = asyncio.run(send(server, requests, concurrency, seen))
     per_request_us = 1e6 / len(requests)
     turn = {
         "seconds": seconds,
         "requests": len(requests),
         "client_us": (time.process_time() - client_s) * per_request_us,
         "server_us": (cpu_s(server) - server_s) * per_request_us,
+        **percentiles(seen.latencies_s, "latency_"),
     }
-    for name, times_s in (("latency", seen.latencies_s), ("gap", seen.gaps_s)):
-        if times_s:
-            turn |= {f"{name}_p{mark}_s": float(np.percentile(times_s, mark)) for mark in (50, 99)}
     if seen.gaps_s:
-        turn["tokens"] = NUM_TOKENS * len(requests)
+        turn |= {"tokens": NUM_TOKENS * len(requests), **percentiles(seen.gaps_s, "gap_")}
     return turn
-
-
-async def _sent(
-    send: Send, server: Server, requests: Sequence[Any], concurrency: int, seen: Seen
-) -> float:
-    return await send(server, requests, concurrency, seen)
 
 
 def cpu_s(server: Server) -> float:
@@ -101,42 +93,17 @@ async def _by_grpc(
 async def _by_http(
     server: Server, requests: Sequence[bytes], concurrency: int, seen: Seen
 ) -> float:
-    host, _, port = server.http_address.rpartition(":")
-    free = [await asyncio.open_connection(host, int(port)) for _ in range(concurrency)]
+    connections = Connections(int(server.http_address.rpartition(":")[2]))
+    await connections.open(concurrency)
 
-    async def call(request: bytes) -> list[float] | None:
-        reader, writer = connection = free.pop()
-        writer.write(request)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        assert head.startswith(b"http/1.1 200"), head
-        _, _, rest = head.partition(b"\r\ncontent-length: ")
-        came_s = None
-        if rest:
-            await reader.readexactly(int(rest.partition(b"\r\n")[0]))
-        else:
-            came_s = await _events(reader)
-        free.append(connection)
-        return came_s
+    async def call(request: bytes) -> list[float]:
+        response = await connections.ask(request)
+        assert response.status == 200, response
+        return response.events_s
 
     seconds = await closed_loop(requests, concurrency, partial(seen.ask, call))
-    for _, writer in free:
-        writer.close()
+    connections.close()
     return seconds
-
-
-async def _events(reader: asyncio.StreamReader) -> list[float]:
-    """When each event of a chunked answer came, its end included."""
-    came_s = []
-    while length := int(await reader.readline(), 16):
-        chunk = await reader.readexactly(length + 2)
-        came_s += [time.perf_counter()] * chunk.count(b"data: ")
-    await reader.readexactly(2)
-    return came_s
-
-
-def _post(path: str, body: object, headers: str = "") -> bytes:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return HEAD.format(path, len(content), headers).encode() + content
 
 
 def _infer(channel: grpc.aio.Channel) -> Callable[[Any], Awaitable[Any]]:
@@ -171,12 +138,12 @@ def _typed_request(model: str, texts: Sequence[str]) -> text_pb2.EmbedRequest:
 
 
 def _typed_body(model: str, texts: Sequence[str]) -> bytes:
-    return _post("/api/Embed", {"model": model, "texts": texts, "truncate": True})
+    return post("/api/Embed", {"model": model, "texts": texts, "truncate": True})
 
 
 def _openai_body(model: str, texts: Sequence[str]) -> bytes:
     fields = {"model": model, "input": texts, "encoding_format": "base64"}
-    return _post("/v1/embeddings", {**fields, "truncate_prompt_tokens": -1})
+    return post("/v1/embeddings", {**fields, "truncate_prompt_tokens": -1})
 
 
 SUM = np.array([3, 4], "<i8").tobytes()
@@ -194,11 +161,11 @@ def _sum_in_binary(model: str, _: Sequence[str]) -> bytes:
     fields = {"id": "17", "parameters": {"binary_data_output": True}, "inputs": [sized]}
     head = json.dumps(fields).encode()
     length = f"inference-header-content-length: {len(head)}\r\n"
-    return _post(f"/v2/models/{model}/infer", head + SUM, length)
+    return post(f"/v2/models/{model}/infer", head + SUM, length)
 
 
 def _sum_in_json(model: str, _: Sequence[str]) -> bytes:
-    return _post(f"/v2/models/{model}/infer", {"id": "17", "inputs": [{**TENSOR, "data": [3, 4]}]})
+    return post(f"/v2/models/{model}/infer", {"id": "17", "inputs": [{**TENSOR, "data": [3, 4]}]})
 
 
 PARAMS = {"max_tokens": NUM_TOKENS, "temperature": 0.0, "ignore_eos": True}
@@ -210,12 +177,12 @@ def _prompt_request(model: str, texts: Sequence[str]) -> generation_pb2.Generate
 
 def _prompt_body(model: str, texts: Sequence[str]) -> bytes:
     fields = {"model": model, "text": texts[0], "sampling_params": PARAMS}
-    return _post("/api/Generate", fields, "accept: text/event-stream\r\n")
+    return post("/api/Generate", fields, "accept: text/event-stream\r\n")
 
 
 def _completion_body(model: str, texts: Sequence[str]) -> bytes:
     fields = {"model": model, "prompt": texts[0], "stream": True, **PARAMS}
-    return _post("/v1/completions", fields)
+    return post("/v1/completions", fields)
 
 
 # By what is asked, each protocol by its name; the first is what others are compared with.

@@ -11,7 +11,6 @@ of several batch sizes: its processor time over that of server and client is the
 rate that the machine's cores can reach.
 """
 
-import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,9 +22,9 @@ from pathlib import Path
 import typer
 
 from loadtests.load.graphs import write_sums
-from loadtests.load.lengths import mixed
+from loadtests.load.lengths import mixed_texts
 from loadtests.load.server import serving
-from loadtests.measure.batching import BARE, SEED, TextOptions, bare_way, rows_of
+from loadtests.measure.batching import BARE, TextOptions, bare_way, rows_of
 from loadtests.measure.calls import PROTOCOLS, SUMS, turn_of
 from loadtests.measure.records import (
     CASE,
@@ -67,8 +66,7 @@ def ways(options: CostOptions, stack: ExitStack) -> dict[str, Way]:
     flags = ["--http-port", "0", "--precision", options.precision, "--max-queue-s", "0"]
     flags += ["--model-control-mode", "explicit", "--load-models", model, *options.flag]
     server = stack.enter_context(serving(repository, flags))
-    generator = random.Random(SEED)
-    lines = [lengths.text(generator) for lengths in mixed(options.limit, generator)]
+    lines = mixed_texts(options.limit)
     bare = _bare(CostOptions(model=model, repository=repository), lines) if is_embedding else None
     found: dict[str, Way] = {}
     for count in options.texts if is_embedding else [1]:

@@ -18,15 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from loadtests.load.engine import random_prompts, run_all, serving, vocab_size_of
-from loadtests.measure.records import (
-    Column,
-    Measure,
-    Options,
-    Turn,
-    Way,
-    by_columns,
-    option,
-)
+from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.engine import GenerationEngine
 from service.records import RanStep

@@ -8,7 +8,6 @@ under valgrind everything else takes fifty times as long, and a run sleeps long 
 to wait for it, as they do for a model. A tree is a checkout whose `attendant serve` is counted.
 """
 
-import random
 import subprocess
 import sys
 import tempfile
@@ -20,9 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadtests.load.lengths import mixed
+from loadtests.load.lengths import mixed_texts
 from loadtests.load.server import Server, start_server
-from loadtests.measure.batching import SEED
 from loadtests.measure.calls import PROTOCOLS, Protocol, turn_of
 from loadtests.measure.records import (
     CASE,
@@ -83,8 +81,7 @@ def ways(options: InstructionOptions, stack: ExitStack) -> dict[str, Way]:
         server = start_server(options.repository, flags, command=command)
         stack.callback(server.process.kill)
         for count in options.texts:
-            generator = random.Random(SEED)
-            lines = [each.text(generator) for each in mixed(options.requests * count, generator)]
+            lines = mixed_texts(options.requests * count)
             groups = [lines[start : start + count] for start in range(0, len(lines), count)]
             for name, protocol in PROTOCOLS["embed"].items():
                 messages = [protocol.request(options.model, group) for group in groups]

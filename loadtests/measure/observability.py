@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from loadtests.load.graphs import write_sums
-from loadtests.load.server import SERVE, start_server
+from loadtests.load.server import SERVE, serving
 from loadtests.load.turns import spread
 from loadtests.measure.calls import PROTOCOLS, SUMS, turn_of
 from loadtests.measure.records import (
@@ -73,8 +73,7 @@ def ways(options: ObservabilityOptions, stack: ExitStack) -> dict[str, Way]:
     requests = [protocol.request(SUMS, ())] * options.requests
     found: dict[str, Way] = {}
     for name, command in COMMANDS.items():
-        server = start_server(folder, command=command)
-        stack.callback(server.stop)
+        server = stack.enter_context(serving(folder, command=command))
         found[name] = partial(turn_of, server, protocol.send, requests, options.concurrency)
     return found
 

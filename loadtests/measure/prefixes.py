@@ -16,15 +16,7 @@ import numpy as np
 
 from loadtests.load.engine import Prompt, run_one, serving, vocab_size_of
 from loadtests.measure.generation import Loop
-from loadtests.measure.records import (
-    Column,
-    Measure,
-    Options,
-    Turn,
-    Way,
-    by_columns,
-    option,
-)
+from loadtests.measure.records import Column, Measure, Options, Turn, Way, by_columns, option
 from service.generation.cache.kv_cache import MIN_REACH
 from service.generation.cache.prefix_store import PIECE_TOKENS
 from service.generation.sequence import Sequence as Sample

@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, cast
 
+import numpy as np
+
 from loadtests.load.turns import Spread, spread
 
 Turn: TypeAlias = Mapping[str, float]
@@ -166,6 +168,11 @@ def spread_of(rounds: Rounds, way: str, column: Column) -> Spread | None:
     except KeyError:
         return None
     return spread(values)
+
+
+def percentiles(times_s: Sequence[float], of: str = "") -> Turn:
+    """The median and the 99th percentile of times, as numbers of a turn: `p50_s`, `p99_s`."""
+    return {f"{of}p{mark}_s": float(np.percentile(times_s, mark)) for mark in (50, 99)}
 
 
 def counted(count: int, noun: str) -> str:

@@ -97,11 +97,9 @@ def read(path: Path) -> Result:
 
 def read_all(folder: Path = PUBLISHED) -> dict[str, Result]:
     """All results of a folder by name."""
-    return {path.stem: read(path) for path in sorted(folder.glob("*.json"), key=_name)}
-
-
-def _name(path: Path) -> str:
-    return path.stem
+    return {
+        path.stem: read(path) for path in sorted(folder.glob("*.json"), key=lambda path: path.stem)
+    }
 
 
 def commit() -> str:

@@ -27,6 +27,7 @@ from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
 from models.checkpoints.foreign import check_is_folder, check_is_ours
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
+from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
@@ -148,6 +149,10 @@ def load_checkpoint(
     for an imported head with one output, as `score_head` says.
     """
     folder = Path(source)
+    gguf = gguf_at(folder)
+    if gguf is not None:
+        with unpacked_gguf(gguf) as unpacked:
+            return _load_foreign(unpacked, gguf.stem, context, task)
     if folder.is_dir():
         origin = folder.resolve().name
     elif is_hub_id(str(source)) and not folder.exists():
@@ -159,6 +164,11 @@ def load_checkpoint(
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     check_is_ours(folder)
+    return _load_foreign(folder, origin, context, task)
+
+
+def _load_foreign(folder: Path, origin: str, context: int | None, task: str | None) -> Checkpoint:
+    path = folder / CONFIG_FILE
     pretrained = load_pretrained(folder, context, task)
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER

@@ -30,13 +30,7 @@ class Kind:
     commands: tuple[str, ...] = ()
 
 
-GGUF = (
-    "write it as a folder of transformers 5, with the packages gguf and accelerate: "
-    "AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=FILE, "
-    "quantization_config=GgufConfig(dequantize=True)).save_pretrained(OTHER), then "
-    "AutoTokenizer.from_pretrained(FOLDER, gguf_file=FILE).save_pretrained(OTHER), and import "
-    "OTHER, whose weights are floats again"
-)
+GGUF_FILES = "*.gguf"
 KINDS = (
     Kind(("gliner_config.json",), "of GLiNER", MADE_OF, has_own_config=True),
     Kind(("genai_config.json",), "of onnxruntime-genai", MADE_OF),
@@ -52,7 +46,6 @@ KINDS = (
         "import the base with it: attendant import BASE CHECKPOINT --adapter FOLDER, or serve it "
         "beside its base by attendant import-adapter",
     ),
-    Kind(("*.gguf",), "of GGUF", GGUF),
     Kind(("*.engine", "*.plan"), "of an engine of TensorRT", MADE_OF),
     Kind(
         ("model.bin",),
@@ -107,14 +100,25 @@ def check_is_ours(folder: Path) -> None:
 def foreign_kind(names: Collection[str]) -> Kind | None:
     """The other program that a folder with these names is of; None where transformers may read it.
 
-    The first row that fits decides.
+    The first row that fits decides; files of GGUF can be read, and decide before.
     """
-    has_weights = any(_has(names, form, f"*/{form}") for form in WEIGHT_FORMS)
-    is_complete = has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
+    is_complete = _is_complete(names)
+    if is_of_gguf(names):
+        return None
     for kind in KINDS:
         if (kind.has_own_config or not is_complete) and _is(kind, names):
             return kind
     return None
+
+
+def is_of_gguf(names: Collection[str]) -> bool:
+    """Whether a folder with these names has a model in GGUF, and none of transformers."""
+    return _has(names, GGUF_FILES) and not _is_complete(names)
+
+
+def _is_complete(names: Collection[str]) -> bool:
+    has_weights = any(_has(names, form, f"*/{form}") for form in WEIGHT_FORMS)
+    return has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
 
 
 def commands_of(kind: Kind, folder: Path, names: Collection[str], name: str) -> tuple[str, ...]:

@@ -11,11 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from models.checkpoints import file_names
 from models.checkpoints.foreign import check_is_folder, commands_of, foreign_kind, names_in
+from models.checkpoints.gguf.files import SUFFIX, GgufFile
+from models.checkpoints.gguf.folders import gguf_at
+from models.checkpoints.gguf.networks import config_of
 from models.checkpoints.headers import TensorHeader, read_headers
 from models.checkpoints.known import known_types, unknown_type
 from models.checkpoints.rounded.declared import rounding_of
@@ -95,7 +99,8 @@ OWN = Form("attendant", "of Attendant's own checkpoint", ("torch", "onnxscript")
 TRANSFORMERS = Form("transformers", "of transformers", ("torch", "onnxscript"))
 EMBEDDER = Form("sentence-transformers", "of sentence-transformers", ("torch", "onnxscript"))
 REPOSITORY = Form("repository", "of served models: a model repository", ())
-FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS)
+GGUF = Form("gguf", "of GGUF", ("torch", "onnxscript", "gguf"))
+FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS, GGUF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ class Plan:
     @property
     def name(self) -> str:
         """The name under which the folder is served unless another is given."""
-        return name_of(self.folder.resolve().name)
+        return name_of(self.folder.resolve().name.removesuffix(SUFFIX))
 
     def check(self) -> None:
         """Raise `CheckpointError` where the folder cannot be taken."""
@@ -146,8 +151,14 @@ def name_of(source: str) -> str:
 
 def recognise(folder: Path) -> Plan:
     """The plan for a folder, or for a file that is given in place of one."""
-    if not folder.is_dir():
+    if not folder.is_dir() and folder.suffix != SUFFIX:
         return _refused(folder, lambda: check_is_folder(folder), f"there is no folder {folder}")
+    try:
+        gguf = gguf_at(folder)
+        if gguf is not None:
+            return _of_gguf(folder, GgufFile(gguf))
+    except CheckpointError as error:
+        return Plan(folder, what=GGUF.what, refusal=str(error))
     names = names_in(folder)
     if is_repository(folder):
         return Plan(folder, REPOSITORY.name, REPOSITORY.what)
@@ -167,6 +178,33 @@ def recognise(folder: Path) -> Plan:
         return _of_transformers(folder, names)
     except CheckpointError as error:
         return Plan(folder, what="of transformers", refusal=str(error))
+
+
+def _of_gguf(folder: Path, file: GgufFile) -> Plan:
+    config = config_of(file)
+    stored: Counter[str] = Counter()
+    for name, shape in file.shapes.items():
+        stored[file.types[name]] += prod(shape)
+    others = _shown(names_in(folder), folder) if folder.is_dir() else []
+    names = {path.name for path in file.paths}
+    taken = [
+        File(path.name, path.stat().st_size, "weights, tokenizer and chat template")
+        for path in file.paths
+    ]
+    return Plan(
+        folder,
+        GGUF.name,
+        GGUF.what,
+        GGUF.needs,
+        str(config["model_type"]),
+        str(config["architectures"][0]),
+        "text-generation",
+        stored.total(),
+        dict(stored),
+        sum(each.num_bytes for each in taken),
+        tuple(taken),
+        tuple(_file(folder, name, NOT_READ) for name in others if name not in names),
+    )
 
 
 def check_small_files(folder: Path) -> None:

@@ -18,6 +18,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from models.checkpoints import file_names
+from models.checkpoints.gguf.files import GgufFile
+from models.checkpoints.gguf.networks import names_of, weights_of
 from models.checkpoints.headers import parts_of, read_headers
 from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.rounded.forms import NF4_STATES, SIZES
@@ -144,6 +146,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    link = folder / file_names.GGUF_LINK
+    if link.is_file():
+        file = GgufFile(Path(link.read_text(encoding="utf-8")))
+        return file.path, _of_gguf(file)
     for name in (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE):
         path = folder / name
         if path.is_file() and path.suffix == ".json":
@@ -152,6 +158,15 @@ def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
             return path, read_tensors(path)
     path = folder / WEIGHTS_FILE
     return path, read_tensors(path)  # which says that it is missing
+
+
+def _of_gguf(file: GgufFile) -> dict[str, Tensor]:
+    if _HEADERS_ALONE.get():
+        names = names_of(file)
+        return {
+            name: torch.empty(file.shapes[stored], device="meta") for stored, name in names.items()
+        }
+    return {name: torch.from_numpy(weight) for name, weight in weights_of(file)}
 
 
 def _read_parts(index: Path) -> dict[str, Tensor]:

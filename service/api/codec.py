@@ -1,7 +1,9 @@
 """Messages of protobuf to records and back, by the names of their fields; the .proto is published.
 
-Made once per method, when the server starts: a name that one side alone has stops the start. What
-is alike stays what it is: lists of a message are a record's as they are.
+Both sides use it: a server reads requests and writes answers, a client writes requests and reads
+answers. Made once per method, when the server starts or a client first asks: a name that one side
+alone has stops the start. What is alike stays what it is: lists of a request's message are its
+record's as they are; an answer's are copied, as its record is kept.
 
 Rows of float32 are copied as bytes: a message's own list makes an object of each number. A repeated
 float is written as its number, its size and its values in little-endian float32, so that a row of
@@ -10,6 +12,7 @@ https://protobuf.dev/programming-guides/encoding/#packed
 """
 
 from collections.abc import Callable, Collection, Mapping
+from inspect import Parameter, signature
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -21,6 +24,8 @@ from google.protobuf.message_factory import GetMessageClass
 from msgspec import to_builtins
 
 from service.api.wire import bytes_prefix
+from service.calls.answers import Values
+from service.calls.record import Call
 
 Convert: TypeAlias = Callable[[Any], Any]
 Record: TypeAlias = type[msgspec.Struct]
@@ -42,13 +47,20 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
     fields, by their names, of the whole message.
     """
     descriptor: Any = kind.DESCRIPTOR
-    fields = fields_of(descriptor, record)
+    return _reader(descriptor, record, own)
+
+
+def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}) -> Convert:
+    fields, hints = fields_of(message, record), get_type_hints(record)
     names = [name for name in record.__struct_fields__ if name not in own]
-    several = attrgetter(*names) if len(names) > 1 else None
-    get = several or (lambda message: [getattr(message, name) for name in names])
-    converts = [(place, how) for place, name in enumerate(names) if (how := _read(fields[name]))]
-    optional = [(place, name) for place, name in enumerate(names) if _is_optional(fields[name])]
+    get = attrgetter(*names) if len(names) > 1 else lambda each: [getattr(each, n) for n in names]
+    optional = [
+        (place, name)
+        for place, name in enumerate(names)
+        if fields[name].has_presence and type(None) in get_args(hints[name])
+    ]
     further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]
+    make, is_call = _by_place(record), issubclass(record, Call)
 
     def read(message: Any) -> Any:  # noqa: ANN401 - of that kind
         values = list(get(message))
@@ -59,9 +71,23 @@ def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {})
                 values[place] = None
         for place, how in further:
             values.insert(place, how(message))
-        return record(*values)
+        return make(*values)
 
+    def read_of(name: str) -> Convert | None:
+        if _has_record(fields[name]) and _record_in(hints[name]) is record:  # in itself
+            return lambda rows: [read(row) for row in rows]
+        return _read(fields[name], hints[name], is_call=is_call)
+
+    converts = [(place, how) for place, name in enumerate(names) if (how := read_of(name))]
     return read
+
+
+def _by_place(record: Record) -> Callable[..., Any]:
+    """The record's constructor by the places of its fields, also where it takes names alone."""
+    kinds = {each.kind for each in signature(record).parameters.values()}
+    if Parameter.KEYWORD_ONLY not in kinds:
+        return record
+    return lambda *values: record(**dict(zip(record.__struct_fields__, values, strict=True)))
 
 
 def writer(kind: type[Message], record: Record) -> Convert:
@@ -92,21 +118,24 @@ def fields_of(
     return fields
 
 
-def _read(field: FieldDescriptor) -> Convert | None:
+def _read(field: FieldDescriptor, hint: Any, *, is_call: bool) -> Convert | None:  # noqa: ANN401
     """Function that makes a record's value of a message's; None where they are the same."""
     if field.enum_type is not None:
         names = names_of(field.enum_type)
         if field.is_repeated:
             return lambda numbers: [names.get(each, each) for each in numbers]
         return lambda number: names.get(number, number)
-    if field.message_type is not None:
-        (only,) = field.message_type.fields  # as TokenIds, which has ids and nothing else
+    if _is_row(field) and hint == Values:
+        return lambda numbers: np.array(numbers, np.float32)
+    if _has_ids(field):
+        (only,) = field.message_type.fields
         return lambda rows: [getattr(row, only.name) for row in rows]
-    return None
-
-
-def _is_optional(field: FieldDescriptor) -> bool:
-    return bool(field.has_presence) and field.message_type is None
+    if _has_record(field):
+        read = _reader(field.message_type, _record_in(hint))
+        return (lambda rows: [read(row) for row in rows]) if field.is_repeated else read
+    if field.message_type is not None:
+        return dict
+    return list if field.is_repeated and not is_call else None
 
 
 def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
@@ -121,13 +150,9 @@ def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
 def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
     """Maker of a function from records to messages, given their class or a field's `add`."""
     fields, hints = fields_of(message, record), get_type_hints(record)
-    numbers = [
-        (name, {each: number for number, each in names_of(field.enum_type).items()})
-        for name, field in fields.items()
-        if field.enum_type is not None
-    ]
+    converts = [(name, how) for name, field in fields.items() if (how := _written(field))]
     if _is_plain(message, record):
-        return _plain_writer(numbers)
+        return _plain_writer(converts)
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
         for name, field in fields.items()
@@ -146,15 +171,15 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     def of(make: Callable[..., Any]) -> Convert:
         def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
             values = {name: getattr(answer, name) for name in plain}
-            for name, choices in numbers:
-                values[name] = choices[values[name]]
+            for name, how in converts:
+                values[name] = how(values[name])
             for name, written_of in alone:
                 if (value := getattr(answer, name)) is not None:
                     values[name] = written_of(value)
             written = make(**values)
             for name, number in arrays:
                 if len(row := getattr(answer, name)):
-                    written.MergeFromString(packed(number, row))
+                    written.MergeFromString(packed(number, np.asarray(row)))
             for name, writer_to in lists:
                 if rows := getattr(answer, name):
                     write_row = writer_to(getattr(written, name).add)
@@ -167,20 +192,33 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
     return of
 
 
-def _plain_writer(numbers: list[tuple[str, dict[Any, int]]]) -> Callable[..., Convert]:
+def _plain_writer(converts: list[tuple[str, Convert]]) -> Callable[..., Convert]:
     """Maker of a function from records whose values are a message's, but for enumerations."""
 
     def of(make: Callable[..., Any]) -> Convert:
         def write(answer: Any) -> Any:  # noqa: ANN401 - of that record
             values = to_builtins(answer, builtin_types=(bytes,))
-            for name, choices in numbers:
+            for name, how in converts:
                 if name in values:  # records may leave out defaults, which are the message's
-                    values[name] = choices[values[name]]
+                    values[name] = how(values[name])
             return make(**values)
 
         return write
 
     return of
+
+
+def _written(field: FieldDescriptor) -> Convert | None:
+    """Function that makes a message's value of a record's; None where they are the same."""
+    if field.enum_type is not None:
+        numbers = {name: number for number, name in names_of(field.enum_type).items()}
+        if field.is_repeated:
+            return lambda names: [numbers.get(each, each) for each in names]
+        return lambda name: numbers.get(name, name)
+    if _has_ids(field):
+        (only,) = field.message_type.fields
+        return lambda rows: [{only.name: row} for row in rows]
+    return None
 
 
 def _is_plain(message: Descriptor, record: Record, around: tuple[Descriptor, ...] = ()) -> bool:
@@ -192,7 +230,7 @@ def _is_plain(message: Descriptor, record: Record, around: tuple[Descriptor, ...
         return True
     hints = get_type_hints(record)
     return not any(
-        (field.enum_type is not None and around)
+        (_written(field) and around)
         or _is_row(field)
         or get_origin(hints[field.name]) is Collection  # made as it is read
         or (
@@ -204,9 +242,15 @@ def _is_plain(message: Descriptor, record: Record, around: tuple[Descriptor, ...
 
 
 def _has_record(field: FieldDescriptor) -> bool:
-    """Whether a field is of messages; a map's entries are messages only to protobuf."""
+    """Whether a field is of messages that are records; a map's entries are messages to protobuf."""
     kind = field.message_type
-    return kind is not None and not kind.GetOptions().map_entry
+    return kind is not None and not kind.GetOptions().map_entry and not _has_ids(field)
+
+
+def _has_ids(field: FieldDescriptor) -> bool:
+    """Whether a field is of lists of whole numbers, which protobuf needs a message for."""
+    kind = field.message_type
+    return kind is not None and [each.name for each in kind.fields] == ["ids"]
 
 
 def _is_row(field: FieldDescriptor) -> bool:

@@ -26,8 +26,7 @@ from service.api.regions import SharedMemoryRegions, Transfer
 from service.api.services import OWN_DESCRIPTORS
 from service.api.typed import TypedCalls
 from service.calls.generation import Generate, GenerateChunk, GenerateResponse
-from service.calls.models import ListModels, Models
-from service.calls.tokens import Detokenize, Detokenized, Tokenize, Tokenized
+from service.calls.methods import ANSWERS
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
 from service.serving.model import Caller
@@ -40,11 +39,9 @@ from service.settings import Settings
 # exchange: `call(exchange)` reads and writes several, see `infer_stream.Exchange`.
 Kind: TypeAlias = Literal["unary", "writing", "exchange"]
 INFERENCE: ServiceDescriptor = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-# Of methods without a task, the records of requests and answers.
+# By name, the records of a method's requests and answers.
 RECORDS: dict[str, tuple[Record, Record]] = {
-    "Tokenize": (Tokenize, Tokenized),
-    "Detokenize": (Detokenize, Detokenized),
-    "ListModels": (ListModels, Models),
+    **{call.__name__: (call, answer) for call, answer in ANSWERS.items()},
     "Generate": (Generate, GenerateChunk),
     "GenerateUnary": (Generate, GenerateResponse),
 }
@@ -155,11 +152,8 @@ def _transfer(settings: Settings) -> Transfer:
 
 def _codec_of(method: MethodDescriptor) -> Codec | None:
     """Both ways between messages and records, of a method that has records."""
-    if method.name in METHODS:
-        records: tuple[Record, Record] = METHODS[method.name].call, METHODS[method.name].answer
-    elif method.name in RECORDS:
-        records = RECORDS[method.name]
-    else:
+    records = RECORDS.get(method.name)
+    if records is None:
         return None
     request, response = map(GetMessageClass, (method.input_type, method.output_type))
     own = readings_of(method.input_type)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from service.api.admission import Admission
-from service.calls.answers import Answered, Timings, Token
+from service.calls.answers import Timings, Token
 from service.calls.record import Call, counted, instead
 from service.calls.tokens import (
     Detokenize,
@@ -164,7 +164,7 @@ class TypedCalls:
             raise invalid_field(name, text)
 
 
-def _answer(method: Method, model: TypedModel, reply: Any, ask: Ask) -> Answered:
+def _answer(method: Method, model: TypedModel, reply: Any, ask: Ask) -> Any:
     """The record of an answer."""
     timings = Timings(reply.timings.queue_s, reply.timings.compute_s, reply.timings.total_s)
     fields = {"model": model.name, "version": str(model.version), **reply.totals}

@@ -1,12 +1,19 @@
-"""Parts of several calls' answers: where their time went, labels, tokens and rows of numbers."""
+"""Parts of several calls' answers: where their time went, labels, tokens and rows of numbers.
 
-from typing import TypeAlias
+Imports NumPy where numbers are read: a command line has the records for its flags alone.
+"""
+
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
-import numpy as np
 
-# Float32, [D]. A list of many numbers is made where it is read, once.
-Values: TypeAlias = np.ndarray | tuple[()]
+if TYPE_CHECKING:
+    import numpy as np
+
+    # Float32, [D]. A list of many numbers is made where it is read, once.
+    Values: TypeAlias = np.ndarray | tuple[()]
+else:
+    Values = object
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -16,6 +23,14 @@ class Timings(msgspec.Struct, frozen=True):
     compute_seconds: float = 0.0
     total_seconds: float = 0.0
 
+    def __add__(self, other: "Timings") -> "Timings":
+        """The sums of both."""
+        return Timings(
+            self.queue_seconds + other.queue_seconds,
+            self.compute_seconds + other.compute_seconds,
+            self.total_seconds + other.total_seconds,
+        )
+
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of every answer."""
@@ -23,6 +38,10 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     version: str
     timings: Timings
+
+    def also(self, **more: object) -> Self:
+        """A copy of the answer, with other values."""
+        return msgspec.structs.replace(self, **more)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -65,10 +84,11 @@ class AttentionMatrix(msgspec.Struct, frozen=True):
 
 def numbers_of(values: Values) -> list[float]:
     """The values of a row, as JSON has them."""
-    numbers: list[float] = np.asarray(values).tolist()
-    return numbers
+    return [] if isinstance(values, tuple) else list(values.tolist())
 
 
 def single(value: float) -> float:
     """A number as answers have it: of float32, whichever way it was computed."""
+    import numpy as np
+
     return float(np.float32(value))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from service.calls.answers import Answered, AttentionMatrix, Row, Token
-from service.calls.record import Call, Texts, said
+from service.calls.record import U32, Call, Texts, said
 from service.calls.texts import CUT
 
 Layers: TypeAlias = (
@@ -25,18 +25,39 @@ class ExtractFeatures(Call, frozen=True):
         Texts, said("Texts to read.", counted=True, also={"huggingface": "inputs"})
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    layers: Annotated[Layers, said("Which layers; by default the last.")] = ""
-    pooling: Annotated[Pooling, said("One vector for each text, or for each token.")] = ""
-    weights: Annotated[Sequence[float], said("Of a mix: one for each layer.")] = ()
+    layers: Annotated[
+        Layers,
+        said(
+            "Which hidden states to return. The first layer is the embeddings; the last one "
+            "depends most on the context."
+        ),
+    ] = ""
+    pooling: Annotated[
+        Pooling,
+        said(
+            "How to make one vector per text: mean over its tokens, or cls, the first token's "
+            "vector. With none, one vector per token is returned."
+        ),
+    ] = ""
+    weights: Annotated[
+        Sequence[float],
+        said("Weight of a layer, if layers is mix; one for each layer, embeddings first."),
+    ] = ()
 
 
 class Attend(Call, frozen=True):
     """A text, and what was written of it, whose attention is asked for."""
 
-    text: Annotated[str, said("The text.")] = ""
-    target: Annotated[str, said("What was written of it, of models that write.")] = ""
-    layers: Annotated[Sequence[int], said("Layers from 0; none: all.")] = ()
-    heads: Annotated[Sequence[int], said("Heads from 0; none: all.")] = ()
+    text: Annotated[str, said("Text that the model reads.", argument=True)] = ""
+    target: Annotated[str, said("Encoder-decoders only: the output text for this input.")] = ""
+    layers: Annotated[
+        Sequence[int],
+        said("Layer to show, counted from 0; by default all.", low=0, high=U32, flag="layer"),
+    ] = ()
+    heads: Annotated[
+        Sequence[int],
+        said("Head to show, counted from 0; by default all.", low=0, high=U32, flag="head"),
+    ] = ()
 
 
 class TextFeatures(msgspec.Struct, frozen=True):

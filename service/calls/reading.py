@@ -19,10 +19,16 @@ class FillMask(Call, frozen=True):
         Texts, said("Texts with masks.", counted=True, also={"huggingface": "inputs"})
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    top_k: Annotated[int, said("Words for each mask; 0 stands for 5.", low=0, high=U32)] = 0
+    top_k: Annotated[
+        int, said("Words for each mask, most likely first; 0 stands for 5.", low=0, high=U32)
+    ] = 0
     candidates: Annotated[
         Texts,
-        said("Words to choose among; not together with top_k.", also={"huggingface": "targets"}),
+        said(
+            "Score only this word, which must be a single token.",
+            flag="candidate",
+            also={"huggingface": "targets"},
+        ),
     ] = ()
 
 
@@ -46,15 +52,32 @@ class ClassifyTokens(Call, frozen=True):
 class Answer(Call, frozen=True):
     """A question about a context."""
 
-    question: Annotated[str, said("What is asked.", also={"huggingface": "inputs.question"})] = ""
-    context: Annotated[
-        str, said("The text that has the answer.", also={"huggingface": "inputs.context"})
+    question: Annotated[
+        str,
+        said(
+            "Question to answer from the context.",
+            argument=True,
+            also={"huggingface": "inputs.question"},
+        ),
     ] = ""
-    top_k: Annotated[int, said("Answers, best first; 0 stands for 1.", low=0, high=U32)] = 0
-    max_answer_tokens: Annotated[
-        int, said("0 stands for 30.", low=0, high=U32, also={"huggingface": "max_answer_len"})
+    context: Annotated[
+        str, said("Text that contains the answer.", also={"huggingface": "inputs.context"})
+    ] = ""
+    top_k: Annotated[
+        int, said("Largest number of answers, best first; 0 stands for 1.", low=0, high=U32)
     ] = 0
-    must_answer: Annotated[bool, said("Answer also where none is likelier.")] = False
+    max_answer_tokens: Annotated[
+        int,
+        said(
+            "Longest answer in tokens; 0 means 30.",
+            low=0,
+            high=U32,
+            also={"huggingface": "max_answer_len"},
+        ),
+    ] = 0
+    must_answer: Annotated[
+        bool, said("Answer even if it is more likely that the context has no answer.")
+    ] = False
 
 
 class Fill(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ nothing of messages, bodies or models.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -50,7 +50,8 @@ def said(help: str, **says: Any) -> msgspec.Meta:  # noqa: A002, ANN401 - as Typ
     `low` and `high` are its bounds. The elements of `counted` fields are what a request has at most
     `--max-texts` of; a field that says `instead_of` may stand in place of a counted one. `paired`
     fields have an element, or a text, for each counted one. `also` has the field's names in the
-    dialects that have it, by dialect; an empty name is the field's own.
+    dialects that have it, by dialect; an empty name is the field's own. In a command line, an
+    `argument` has no flag, and `flag` is a flag's name where that is not the field's.
     """
     bounds = {"minimum": says.get("low"), "maximum": says.get("high")}
     schema = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -61,10 +62,16 @@ class Call(msgspec.Struct, frozen=True):
     """The fields of every request. Raises `InvalidArgument` for a number outside its bounds."""
 
     model: Annotated[str, said("Name of a served model.")]
-    version: Annotated[str, said("Version; empty for the highest one served.")] = ""
+    version: Annotated[
+        str, said("Version of the model; by default the highest version that is served.")
+    ] = ""
 
     def __post_init__(self) -> None:
         check_bounds(self)
+
+    def also(self, **more: object) -> Self:
+        """A copy of the request, with other values."""
+        return msgspec.structs.replace(self, **more)
 
 
 def check_bounds(record: msgspec.Struct) -> None:
@@ -125,7 +132,7 @@ def bounds_of(record: type[msgspec.Struct]) -> tuple[Bound, ...]:
     return tuple(
         Bound(each.name, each.says["low"], each.says["high"])
         for each in abouts(record)
-        if "low" in each.says
+        if "low" in each.says and get_origin(each.kind) is not Sequence
     )
 
 

@@ -166,7 +166,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: Annotated[
         tuple[str, ...],
         said(
-            "Text that ends the output; there may be several.",
+            "Text that ends the output.",
             most=16,
             unit=STRINGS,
             longest=256,

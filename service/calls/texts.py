@@ -13,9 +13,17 @@ Kind: TypeAlias = Literal["", "dense", "sparse", "token_vectors"] | int
 Encoding: TypeAlias = Literal["", "float", "int8", "uint8", "binary", "ubinary"] | int
 ScoreFunction: TypeAlias = Literal["", "softmax", "sigmoid", "identity"] | int
 Measure: TypeAlias = Literal["", "cosine", "dot", "scaled_dot", "euclidean", "manhattan"] | int
-CUT = "Cut texts that are longer than the model takes."
+CUT = "Truncate texts that are longer than the model accepts, instead of refusing them."
 LATER = "Run only while nothing else waits."
-_RAW = "Scores as the model gives them, or as probabilities; by default as the model says."
+_RAW = (
+    "Show the model's logits, or if it is off their sigmoids, from 0 to 1; by default what the "
+    "model is made for."
+)
+_PROMPT_NAME = (
+    "Name of the model's prompt to put in front of each text, e.g. query or document; by default "
+    "the model's default prompt, if it has one. The list of models has their prompts."
+)
+_WIDTH = "Values per vector, of those that the model was trained for; 0 is all of them."
 
 
 class Classify(Call, frozen=True):
@@ -55,13 +63,17 @@ class ScorePairs(Call, frozen=True):
 class Rerank(Call, frozen=True):
     """Documents that are put in order by their relevance to a query."""
 
-    query: Annotated[str, said("What the documents shall answer.")] = ""
+    query: Annotated[str, said("What is searched for.", argument=True)] = ""
     documents: Annotated[
         Texts, said("Texts to rank.", counted=True, also={"huggingface": "texts"})
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
-    max_document_tokens: Annotated[int, said("0: the model's.", low=0, high=U32)] = 0
-    top_n: Annotated[int, said("Documents of the answer, best first; 0: all.", low=0, high=U32)] = 0
+    max_document_tokens: Annotated[
+        int, said("Cut documents to that many tokens; 0 cuts none.", low=0, high=U32)
+    ] = 0
+    top_n: Annotated[
+        int, said("Number of documents to show, best first; 0 shows all of them.", low=0, high=U32)
+    ] = 0
     raw_scores: Annotated[bool | None, said(_RAW)] = None
     background: Annotated[bool, said(LATER)] = False
 
@@ -78,9 +90,9 @@ class Similarity(Call, frozen=True):
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     measure: Annotated[Measure, said("By default the model's own, or cosine.")] = ""
-    prompt_name: Annotated[str, said("Name of the model's prompt to put in front of texts.")] = ""
+    prompt_name: Annotated[str, said(_PROMPT_NAME)] = ""
     others_prompt_name: Annotated[str, said("The same of the others.")] = ""
-    dimensions: Annotated[int, said("Values of each vector; 0 takes all.", low=0, high=U32)] = 0
+    dimensions: Annotated[int, said(_WIDTH, low=0, high=U32)] = 0
 
 
 class Embed(Call, frozen=True):
@@ -97,26 +109,41 @@ class Embed(Call, frozen=True):
             "In place of texts: the tokens of each.", instead_of="texts", also={"openai": "input"}
         ),
     ] = ()
-    prompt_name: Annotated[str, said("Name of the model's prompt to put in front of texts.")] = ""
-    prompt: Annotated[str | None, said("Text to put in front of each text.")] = None
-    dimensions: Annotated[
-        int,
+    prompt_name: Annotated[str, said(_PROMPT_NAME)] = ""
+    prompt: Annotated[
+        str | None,
         said(
-            "Values of each vector; 0 takes all.",
-            low=0,
-            high=U32,
-            also={"cohere": "output_dimension"},
+            "Text to put in front of each text, in place of a prompt of the model; '' for nothing."
         ),
+    ] = None
+    dimensions: Annotated[
+        int, said(_WIDTH, low=0, high=U32, also={"cohere": "output_dimension"})
     ] = 0
     encodings: Annotated[
         Sequence[Encoding],
         said(
-            "How vectors are written; none is float.",
+            "How vectors are written: int8 and uint8 in 256 steps of each value's range, binary "
+            "and ubinary a bit per value. In JSON the bytes are base64.",
+            flag="encoding",
             also={"openai": "embedding_type", "cohere": "embedding_types"},
         ),
     ] = ()
-    kinds: Annotated[Sequence[Kind], said("Answers for each text; none is the first.")] = ()
-    top_k: Annotated[int, said("Most weights of a sparse vector; 0: all.", low=0, high=U32)] = 0
+    kinds: Annotated[
+        Sequence[Kind],
+        said(
+            "What is answered: dense, one vector; sparse, weights of words; or token vectors, one "
+            "vector per token. By default the first that the model has.",
+            flag="kind",
+        ),
+    ] = ()
+    top_k: Annotated[
+        int,
+        said(
+            "Of sparse vectors, number of weights per text, heaviest; 0 takes all of them.",
+            low=0,
+            high=U32,
+        ),
+    ] = 0
     with_pieces: Annotated[bool, said("Spell the tokens of sparse vectors.")] = False
     background: Annotated[bool, said(LATER)] = False
 
@@ -215,6 +242,10 @@ class RankedDocument(msgspec.Struct, frozen=True):
     score: float
     num_tokens: int
     is_truncated: bool
+
+    def at(self, index: int) -> "RankedDocument":
+        """The document at another place."""
+        return msgspec.structs.replace(self, index=index)
 
 
 class Ranking(Answered, frozen=True, kw_only=True):

@@ -21,12 +21,13 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from attendant.v1 import generation_pb2, text_pb2
+from attendant.v1 import generation_pb2
 from tritonclient import grpc as triton
 
 from commands.ask.client.access import Access
 from commands.ask.client.client import Client
 from deploy.generate import queries
+from service.calls.texts import Classify
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
 from tests.e2e.calls import text_inputs
@@ -192,13 +193,13 @@ def ask_a_little(server: ServerProcess, authority: Authority) -> None:
         ThreadPoolExecutor() as pool,
     ):
         calls = [
-            pool.submit(typed.ask, text_pb2.ClassifyRequest(model="spam", texts=[text]))
+            pool.submit(typed.ask, Classify(model="spam", texts=[text]))
             for text in (f"{time.monotonic()}" + " free" * length for length in (1, 5, 20))
         ]
         client.infer("spam", text_inputs(["the same"]), client_timeout=20.0)
         for call in calls:
             call.result()
-        typed.ask(request)
+        typed.generate(request)
 
 
 def test_promtool_finds_nothing_wrong_with_the_page_but_the_names_that_are_triton_s(

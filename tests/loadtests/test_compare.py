@@ -22,7 +22,7 @@ from loadtests.compare.environments import Environment, NotAvailable, Own
 from loadtests.compare.models import BERT, Reference, reference_path
 from loadtests.compare.panel import PANELS, Choice, compare_models, fill
 from loadtests.compare.peers import Program
-from loadtests.compare.traffic import CLASSIFY, GENERATE, prompts, real_rows
+from loadtests.compare.traffic import CLASSIFY, GENERATE, real_rows
 from loadtests.compare.worker import Answer, Setup, Work, padded
 from loadtests.load.lengths import mixed_sizes
 from loadtests.load.turns import Spread, take_turns, times_faster
@@ -222,7 +222,6 @@ def test_what_is_chosen_and_not_there_is_refused_before_anything_is_installed(
     [
         (["servers", "--texts", "lines.txt"], "--texts is an option of engines"),
         (["engines", "--setting", "spin_us=1", "--setting", "spin_us=2"], "spin_us is given twice"),
-        (["install", "--peer", "absent"], "no engine or server is called absent"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(arguments: list[str], why: str) -> None:
@@ -283,12 +282,6 @@ def test_real_lengths_are_sorted_within_a_window_only() -> None:
         assert [len(row) for row in rows[window]] == sorted(sizes[window])
     assert min(sizes) >= 3
     assert max(sizes) > 100
-
-
-def test_an_engine_that_wants_equal_prompts_is_spared_others() -> None:
-    peer = replace(fake(generates=True), only_equal=True)
-    assert peer.can_do(prompts(2, 4, (16, 16)))
-    assert not peer.can_do(prompts(2, 4, (16, 128)))
 
 
 def test_padding_is_on_the_right_and_masked() -> None:
@@ -361,14 +354,6 @@ def test_results_are_kept_and_shown_again_with_those_that_lost_and_those_refused
     over = [each for each in file.figures if each.column == "attendant fp32 over it"]
     assert [(each.row, each.median) for each in over] == [("fast peer", 0.38)]
     assert list(file.rounds) == ["fixed: attendant fp32", "fixed: fast peer"]
-    report.draw(results, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 1_000
-    (chart,) = report.charts_of(results)
-    assert [(bar.program, bar.is_ours) for bar in chart.bars] == [
-        ("attendant fp32", True),
-        ("fast peer", False),
-    ]
-    assert chart.unit == "rows/s"
 
 
 def test_overview_is_drawn_from_figures_kept_with_the_project(tmp_path: Path) -> None:

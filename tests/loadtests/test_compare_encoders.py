@@ -148,7 +148,7 @@ def test_tables_for_the_documentation_have_each_engine_with_its_error(tmp_path: 
     assert report.ratios(result)["attendant int8"] == Spread(4.0, 4.0, 4.0)
     (file,) = report.published(report.kept(tmp_path))
     found = {(each.row, each.column): str(each) for each in file.figures}
-    assert file.page == "Embedders and rerankers beside other engines"
+    assert file.page == "Encoders beside other engines"
     assert found["attendant int8", "texts/s"] == "4"
     assert found["peer", "texts/s"] == "1"
     assert found["peer", "attendant fp32 over it"] == "2.00"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import loadtests.compare.__main__ as compare
 import loadtests.compare.panel as panel_module
-from loadtests.compare import llamas, report
+from loadtests.compare import llamas, models, report
 from loadtests.compare.agreement import tokens_agree
 from loadtests.compare.comparison import Result, Side, compare_all
 from loadtests.compare.environments import NotAvailable, Own, environ
@@ -119,7 +119,7 @@ def test_a_written_checkpoint_is_imported_and_its_reference_fits(
         "num_key_value_heads": 2,
     }
     monkeypatch.setitem(llamas.SHAPES, "tiny", llamas.Shape("tiny", "llama", fields))
-    monkeypatch.setattr(llamas, "random_prompt", lambda _, size: [*range(1, size + 1)])
+    monkeypatch.setattr(models, "random_prompt", lambda _, size: [*range(1, size + 1)])
     llamas.write_llama(tmp_path, "tiny")
     tokenizer = Tokenizer.from_file(str(tmp_path / "tiny" / "tokenizer.json"))
     assert tokenizer.get_vocab_size() == 300

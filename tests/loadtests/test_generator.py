@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -32,14 +33,13 @@ class FakeWorkload(Workload):
         raise NotImplementedError
 
 
-def no_stubs() -> Stubs:
-    return None  # type: ignore[return-value] # fake workloads call no server
+NO_STUBS: Any = None  # fake workloads call no server
 
 
 def measured(load: Load, answer: Answer, slo: Slo | None = None, **traffic: float) -> Tally:
     async def run() -> Tally:
         workload = FakeWorkload(answer, **traffic)
-        generator = Generator(load, Tally(load, slo or Slo()), [workload], no_stubs)
+        generator = Generator(load, Tally(load, slo or Slo()), [workload], NO_STUBS)
         if load.arrivals == "closed":
             await generator.closed_loop()
         else:

@@ -54,8 +54,7 @@ def for_fakes(scenario: Scenario, rate: float = 60.0) -> Scenario:
 
 async def run(scenario: Scenario, served: Served) -> Tally:
     async with open_channel([f"127.0.0.1:{served.app.grpc_port}"]) as channel:
-        stubs = Stubs(channel)
-        return await run_load(scenario, Share(), lambda: stubs)
+        return await run_load(scenario, Share(), Stubs(channel))
 
 
 @pytest.mark.parametrize("name", scenario_names())

@@ -18,7 +18,6 @@ from commands.ask.in_flight import Refused
 from commands.ask.options import TRUNCATION
 from service.errors import SettingError
 
-FORMATS = (".npy", ".jsonl", ".parquet")
 MAX_SHOWN_CHARACTERS = 80  # of a text, in the file of errors
 NUMBERED = re.compile(r"^(text 0|documents\[0\]) ")  # how a server names the only text of a request
 

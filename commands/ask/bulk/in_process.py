@@ -6,13 +6,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Self
 
-from attendant.v1 import text_pb2
-from google.protobuf.message import Message
-
 from commands.ask.client.refusal import CallError
 from service.api.admission import Admission, Stay, current_stay
 from service.api.calls import Calls, details
 from service.api.operations import Operation, server_operations
+from service.calls.models import ListModels, Models
 from service.errors import AttendantError, LoadError
 from service.observe.observers import Observers
 from service.observe.trace_files import Tracing
@@ -56,36 +54,34 @@ class InProcess:
         operations = server_operations(
             settings, self._repository, self._admission, Tracing(None), Calls()
         )
-        self._by_request: dict[str, Operation] = {
-            operation.request.DESCRIPTOR.full_name: operation
-            for operation in operations.values()
-            if operation.is_typed and operation.kind == "unary"
+        self._by_name: dict[str, Operation] = {
+            operation.name: operation for operation in operations.values() if operation.is_typed
         }
         await self._repository.load_all(_ignore_health)
         if failure := self._repository.failures.get(model):
             raise LoadError(failure)
 
-    def ask(self, request: Message) -> Any:
-        """The answer of the method whose request this is. Raises `CallError`."""
-        operation = self._by_request[request.DESCRIPTOR.full_name]
+    def ask(self, call: Any) -> Any:
+        """The record of the answer to a request. Raises `CallError`."""
+        operation = self._by_name[type(call).__name__]
         try:
-            return self._in_loop(self._answer(operation, request))
+            return self._in_loop(self._answer(operation, call))
         except AttendantError as error:
             code = ATTENDANT_CODES[type(error)].name
             retry_s = RETRY_S if code == "RESOURCE_EXHAUSTED" else 0.0
             raise CallError(code, details(error), retry_s) from error
 
-    async def _answer(self, operation: Operation, request: Message) -> Any:
+    async def _answer(self, operation: Operation, call: Any) -> Any:
         stay = Stay()
         current_stay.set(stay)  # of this task
         try:
-            return await operation.call(request, Caller(time.monotonic()))
+            return await operation.call(call, Caller(time.monotonic()))
         finally:
             self._admission.let_go(stay)
 
-    def models(self) -> text_pb2.ListModelsResponse:
-        response: text_pb2.ListModelsResponse = self.ask(text_pb2.ListModelsRequest())
-        return response
+    def models(self) -> Models:
+        answer: Models = self.ask(ListModels())
+        return answer
 
     def __enter__(self) -> Self:
         return self

@@ -73,7 +73,8 @@ class VectorRows(Rows):
         """By hand: protobuf takes a millisecond for the values of one vector."""
         if self.encoding != "float":
             return super().json_of(line, result)
-        values = ", ".join([FLOAT_DIGITS] * len(result.values)) % tuple(result.values)
+        numbers = result.numbers
+        values = ", ".join([FLOAT_DIGITS] * len(numbers)) % tuple(numbers)
         truncated = "true" if result.is_truncated else "false"
         return (
             f'{{"line": {line}, "values": [{values}], "num_tokens": {result.num_tokens}, '

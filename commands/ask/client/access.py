@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from service.errors import SettingError
 
@@ -39,6 +39,37 @@ HOST_AND_PORT = re.compile(r"(?:[^:\[\]/\s]+|\[[^\[\]\s]+\]):(\d{1,5})")
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 NOT_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
 SPEAKS_HTTP = "connect an http1.x server"
+
+
+class AccessFlag(NamedTuple):
+    """A flag of TLS or of a token, of every command and of the health check."""
+
+    name: str
+    kind: type  # a path may be left out
+    help: str
+
+    @property
+    def variable(self) -> str:
+        return f"ATTENDANT_CLIENT_{self.name.upper()}"
+
+
+ACCESS_FLAGS = (
+    AccessFlag(
+        "tls_ca",
+        Path,
+        "PEM file of the authority that signs the server's certificate; turns TLS on.",
+    ),
+    AccessFlag("tls_cert", Path, "PEM file of the client certificate."),
+    AccessFlag("tls_key", Path, "PEM file of the client certificate's key."),
+    AccessFlag(
+        "tls_name", str, "Name in the server's certificate, if it differs from the address."
+    ),
+    AccessFlag(
+        "token_file",
+        Path,
+        "File whose first line is the bearer token; without it, $ATTENDANT_TOKEN is used.",
+    ),
+)
 
 
 def open_channel(

@@ -10,13 +10,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from commands.ask.client.access import (
+    ACCESS_FLAGS,
     MAX_TIMEOUT_S,
     Access,
     explained,
@@ -39,9 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     """0 if the server's gRPC health is SERVING, else 1; prints the status in one line."""
     flags = parser().parse_args(arguments)
     try:
-        access = read_access(
-            flags.tls_ca, flags.tls_cert, flags.tls_key, flags.tls_name, flags.token_file
-        )
+        access = read_access(**{each.name: getattr(flags, each.name) for each in ACCESS_FLAGS})
         ask = _ask
         if is_http(flags.address):
             # Imported here, so that a check by gRPC starts without it.
@@ -102,19 +100,9 @@ FLAGS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
         "Name of a model, 'readiness' or 'liveness'; empty means the whole server.",
     ),
     ("--timeout-s", "ATTENDANT_HEALTH_TIMEOUT_S", _seconds, "Seconds to wait; the default is 2."),
-    (
-        *("--tls-ca", "ATTENDANT_CLIENT_TLS_CA", Path),
-        "PEM file of the authority that signs the server's certificate; turns TLS on.",
-    ),
-    ("--tls-cert", "ATTENDANT_CLIENT_TLS_CERT", Path, "PEM file of the client certificate."),
-    ("--tls-key", "ATTENDANT_CLIENT_TLS_KEY", Path, "PEM file of the client certificate's key."),
-    (
-        *("--tls-name", "ATTENDANT_CLIENT_TLS_NAME", str),
-        "Name in the server's certificate, if it differs from the address.",
-    ),
-    (
-        *("--token-file", "ATTENDANT_CLIENT_TOKEN_FILE", Path),
-        "File whose first line is the bearer token; without it, $ATTENDANT_TOKEN is used.",
+    *(
+        (f"--{each.name.replace('_', '-')}", each.variable, each.kind, each.help)
+        for each in ACCESS_FLAGS
     ),
 )
 

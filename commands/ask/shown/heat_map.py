@@ -7,13 +7,13 @@ figures would need a display and a clean-up.
 from collections.abc import Sequence
 
 import numpy as np
-from attendant.v1 import features_pb2 as pb
-from attendant.v1 import text_pb2
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from commands.ask.options import plotted
+from service.calls.answers import AttentionMatrix, Token
+from service.calls.features import Attention
 from service.errors import SettingError
 
 SHADES = " ░▒▓█"
@@ -27,7 +27,7 @@ SMALLEST_WEIGHT = 1e-12  # of a row that looks nowhere
 INCHES_PER_TOKEN = 0.2  # room for letters of 9 points
 
 
-def without_special(response: pb.AttendResponse) -> pb.AttendResponse:
+def without_special(response: Attention) -> Attention:
     """Attention between tokens that stand in the text; `SettingError` where there are none."""
     queries, keys = (
         [i for i, token in enumerate(side) if token.end > token.start]
@@ -35,23 +35,26 @@ def without_special(response: pb.AttendResponse) -> pb.AttendResponse:
     )
     if not queries or not keys:
         raise SettingError("--hide-special is set, but the text has special tokens only")
-    shown = pb.AttendResponse(
-        model=response.model,
-        version=response.version,
+    shape = len(response.queries), len(response.keys)
+    matrices = [
+        AttentionMatrix(
+            matrix.layer,
+            matrix.head,
+            np.asarray(matrix.weights).reshape(shape)[np.ix_(queries, keys)].ravel(),
+        )
+        for matrix in response.matrices
+    ]
+    return response.also(
         queries=[response.queries[i] for i in queries],
         keys=[response.keys[i] for i in keys],
+        matrices=matrices,
     )
-    shape = len(response.queries), len(response.keys)
-    for matrix in response.matrices:
-        weights = np.array(matrix.weights, np.float32).reshape(shape)[np.ix_(queries, keys)]
-        shown.matrices.add(layer=matrix.layer, head=matrix.head, weights=weights.ravel())
-    return shown
 
 
-def mean_weights(response: pb.AttendResponse) -> np.ndarray:
+def mean_weights(response: Attention) -> np.ndarray:
     """[queries, keys], the mean of the matrices; each row's sum is 1."""
     shape = len(response.queries), len(response.keys)
-    matrices = [np.array(matrix.weights, np.float32) for matrix in response.matrices]
+    matrices = [np.asarray(matrix.weights) for matrix in response.matrices]
     mean: np.ndarray = np.mean(matrices, axis=0).reshape(shape)
     return mean
 
@@ -63,7 +66,7 @@ class HeatMap:
     follow in another block.
     """
 
-    def __init__(self, response: pb.AttendResponse) -> None:
+    def __init__(self, response: Attention) -> None:
         self._response = response
         self._weights = mean_weights(response)
         self._queries, self._keys = _pieces(response.queries), _pieces(response.keys)
@@ -128,7 +131,7 @@ def _line(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="crop")
 
 
-def picture(response: pb.AttendResponse) -> bytes:
+def picture(response: Attention) -> bytes:
     """Heat map as PNG, of absolute weights."""
     try:
         from matplotlib.figure import Figure
@@ -155,7 +158,7 @@ def picture(response: pb.AttendResponse) -> bytes:
     return plotted(figure, dpi=120)
 
 
-def of_what(response: pb.AttendResponse) -> str:
+def of_what(response: Attention) -> str:
     matrices = response.matrices
     if len(matrices) == 1:
         return f"layer {matrices[0].layer}, head {matrices[0].head}"
@@ -169,7 +172,7 @@ def _named(noun: str, indices: set[int]) -> str:
     return f"{len(indices)} {noun}s"
 
 
-def _pieces(tokens: Sequence[text_pb2.Token]) -> list[str]:
+def _pieces(tokens: Sequence[Token]) -> list[str]:
     """Tokens as the tokenizer spells them, with its mark for a blank as a blank."""
     pieces = [token.piece.replace("Ġ", " ").replace("▁", " ") for token in tokens]
     return [piece if len(piece) <= MAX_PIECE else f"{piece[: MAX_PIECE - 1]}…" for piece in pieces]

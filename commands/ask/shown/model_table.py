@@ -3,12 +3,12 @@
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
-from attendant.v1 import text_pb2 as pb
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
 from commands.ask.shown.tables import Table
+from service.calls.models import ModelFacts, Models
 
 MAX_SHOWN_SYMBOLS = 16  # of a model
 MAX_SHOWN_PROMPTS = 8
@@ -23,7 +23,7 @@ BORDERS = 10  # four lines and the spaces beside them
 class ModelTable:
     """One row per served version."""
 
-    def __init__(self, response: pb.ListModelsResponse) -> None:
+    def __init__(self, response: Models) -> None:
         self._models = response.models
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -68,7 +68,7 @@ class ModelTable:
         return table
 
 
-def _computed_in(model: pb.Model) -> str:
+def _computed_in(model: ModelFacts) -> str:
     """Precision, and where they are not the default, the layout and the device of the graph."""
     device = "for cuda" if model.graph_device == "cuda" else ""
     layout = model.layout
@@ -77,17 +77,17 @@ def _computed_in(model: pb.Model) -> str:
     return ", ".join(filter(None, (model.precision, layout, device)))
 
 
-def _origin(model: pb.Model) -> str:
+def _origin(model: ModelFacts) -> str:
     parent = f"adapter of {model.parent}" if model.parent else ""
     return ", ".join(filter(None, (parent, model.origin)))
 
 
-def _vectors(model: pb.Model) -> str:
+def _vectors(model: ModelFacts) -> str:
     shorter = f" (or {', '.join(map(str, model.dimensions))})" if model.dimensions else ""
     return f"{model.embedding_size} values{shorter}, {model.pooling}"
 
 
-def _prompts(model: pb.Model) -> str:
+def _prompts(model: ModelFacts) -> str:
     names = [prompt.name for prompt in model.prompts]
     if not names:
         return ""
@@ -96,7 +96,7 @@ def _prompts(model: pb.Model) -> str:
     return f"prompts {', '.join(names[:MAX_SHOWN_PROMPTS])}{more}{default}"
 
 
-def _gives(model: pb.Model) -> str:
+def _gives(model: ModelFacts) -> str:
     if model.symbols:
         shown = ", ".join(model.symbols[:MAX_SHOWN_SYMBOLS])
         return f"symbols: {shown}" + ", …" * (len(model.symbols) > MAX_SHOWN_SYMBOLS)

@@ -14,6 +14,7 @@ from rich import box
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 
+from commands.ask.asked import Asked
 from commands.ask.lines import Line
 from commands.ask.message_json import json_fields
 from commands.ask.options import console, is_stdin
@@ -46,23 +47,15 @@ class Output(ABC):
         pass
 
 
-def output_of(
-    given: Sequence[str],
-    draw: Draw,
-    draw_rows: Draw,
-    field: str,
-    *,
-    as_json: bool,
-    as_ndjson: bool,
-) -> Output:
-    """The form of printed answers; `field` of a response has an element per text."""
-    if as_json and as_ndjson:
+def output_of(asked: Asked, given: Sequence[str], field: str = "results") -> Output:
+    """The form of printed answers; `field` of an answer has an element per text."""
+    if asked.as_json and asked.as_ndjson:
         raise SettingError("--json and --ndjson are both set, expected one of them")
-    if as_ndjson:
+    if asked.as_ndjson:
         return ObjectPerText(field)
-    if as_json:
+    if asked.as_json:
         return OneDocument(field, has_lines=is_stdin(given))
-    return GrowingTable(draw, draw_rows)
+    return GrowingTable(asked.draw, asked.draw_rows)
 
 
 class GrowingTable(Output):

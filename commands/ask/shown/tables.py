@@ -1,36 +1,43 @@
-"""Rich tables of the typed API's messages.
+"""Rich tables of answers.
 
 Texts of users and models go in as `Text`: rich would read "[/b]" in a string as markup.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from attendant.v1 import features_pb2, reading_pb2, vision_pb2
-from attendant.v1 import text_pb2 as pb
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as PlainTable
 from rich.text import Text
 
-from commands.ask.client.client import Trial
+from service.calls.answers import Timings
+from service.calls.features import Features
+from service.calls.images import ImageClassifications
+from service.calls.reading import Answers, Entities, FilledTexts
+from service.calls.texts import (
+    Classifications,
+    Embeddings,
+    PairScores,
+    Ranking,
+    Similarities,
+)
 from service.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import numpy as np
 
     from commands.ask.shown.comparison import ComparedWord  # numpy, which few commands need
-
 Computed = (
-    pb.ClassifyResponse
-    | pb.EmbedResponse
-    | pb.ScorePairsResponse
-    | pb.RerankResponse
-    | reading_pb2.FillMaskResponse
-    | reading_pb2.ClassifyTokensResponse
-    | reading_pb2.AnswerResponse
-    | features_pb2.ExtractFeaturesResponse
-    | features_pb2.SimilarityResponse
+    Classifications
+    | Embeddings
+    | PairScores
+    | Ranking
+    | FilledTexts
+    | Entities
+    | Answers
+    | Features
+    | Similarities
 )
 SHOWN_VALUES = 4  # of a token's or text's features
 MAX_SIMILARITY_TEXTS = 12  # more columns than that fit no terminal
@@ -55,35 +62,35 @@ class Table(PlainTable):
             yield Text(str(self.below), "table.caption")
 
 
-def classifications(texts: Sequence[str], response: pb.ClassifyResponse) -> Table:
+def classifications(texts: Sequence[str], response: Classifications) -> Table:
     """One row per text, its labels best first."""
     table = Table("text", "label", "scores", "tokens", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         scores = "  ".join(f"{found.label} {found.score:.4f}" for found in result.labels)
         best = Text(result.labels[0].label, "bold")
-        table.add_row(_short(text), best, Text(scores), str(result.num_tokens))
+        table.add_row(short(text), best, Text(scores), str(result.num_tokens))
     return table
 
 
-def scores(texts: Sequence[str], response: pb.ScorePairsResponse) -> Table:
+def scores(texts: Sequence[str], response: PairScores) -> Table:
     """One row per text, those that match best first."""
     table = Table("text", "score", "tokens", caption=_caption(response))
     pairs = zip(texts, response.results, strict=True)
     for text, result in sorted(pairs, key=lambda pair: -pair[1].score):
-        table.add_row(_short(text), f"{result.score:.4f}", str(result.num_tokens))
+        table.add_row(short(text), f"{result.score:.4f}", str(result.num_tokens))
     return table
 
 
-def ranking(texts: Sequence[str], response: pb.RerankResponse) -> Table:
+def ranking(texts: Sequence[str], response: Ranking) -> Table:
     """One row per document, best first, with its number among the documents given."""
     table = Table("", "text", "score", "tokens", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         number = str(result.index + 1)
-        table.add_row(number, _short(text), f"{result.score:.4f}", str(result.num_tokens))
+        table.add_row(number, short(text), f"{result.score:.4f}", str(result.num_tokens))
     return table
 
 
-def images(names: Sequence[str], response: vision_pb2.ClassifyImageResponse) -> Table:
+def images(names: Sequence[str], response: ImageClassifications) -> Table:
     """One row per image, its labels best first."""
     caption = f"{response.model} version {response.version}: {_took(response.timings)}"
     table = Table("image", "label", "scores", "pixels", caption=caption)
@@ -94,28 +101,28 @@ def images(names: Sequence[str], response: vision_pb2.ClassifyImageResponse) -> 
     return table
 
 
-def entities(texts: Sequence[str], response: reading_pb2.ClassifyTokensResponse) -> Table:
+def entities(texts: Sequence[str], response: Entities) -> Table:
     """One row per entity, below the text that it is of."""
     table = Table("text", "entity", "label", "score", "characters", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         table.add_section()
         for place, found in enumerate(result.entities):
-            shown = Text("") if place else _short(text)
+            shown = Text("") if place else short(text)
             cells = (found.text, found.label, f"{found.score:.4f}", f"{found.start}-{found.end}")
             table.add_row(shown, *map(Text, cells))
         if not result.entities:
-            table.add_row(_short(text), Text("none", "dim"), "", "", "")
+            table.add_row(short(text), Text("none", "dim"), "", "", "")
     return table
 
 
-def fills(texts: Sequence[str], response: reading_pb2.FillMaskResponse) -> Table:
+def fills(texts: Sequence[str], response: FilledTexts) -> Table:
     """One row per mask, its words best first."""
     table = Table("text", "mask", "fills", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         table.add_section()
         for place, mask in enumerate(result.masks):
             found = "  ".join(f"{fill.token} {fill.score:.4f}" for fill in mask.fills)
-            shown = Text("") if place else _short(text)
+            shown = Text("") if place else short(text)
             table.add_row(shown, f"{mask.start}-{mask.end}", Text(found))
     return table
 
@@ -149,7 +156,7 @@ def comparison(prompts: "Sequence[str]", found: "Sequence[ComparedWord]") -> Tab
     return table
 
 
-def answers(response: reading_pb2.AnswerResponse) -> Table:
+def answers(response: Answers) -> Table:
     """One row per answer, best first, and one for there being none."""
     table = Table("answer", "score", "characters", caption=_caption(response))
     for found in response.answers:
@@ -159,7 +166,7 @@ def answers(response: reading_pb2.AnswerResponse) -> Table:
     return table
 
 
-def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+def embeddings(texts: Sequence[str], response: Embeddings) -> Table:
     """One row per text: the vector's beginning, and its cosine with every other text."""
     import numpy as np  # heavy, and every command reads this file
 
@@ -172,63 +179,62 @@ def embeddings(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
     for index, text in enumerate(texts):
         start = " ".join(f"{value:+.3f}" for value in vectors[index, :3])
         similar = [f"{cosines[index, other]:.3f}" for other in range(shown)]
-        table.add_row(str(index + 1), _short(text), f"{start} … ({vectors.shape[1]})", *similar)
+        table.add_row(str(index + 1), short(text), f"{start} … ({vectors.shape[1]})", *similar)
     return table
 
 
-def vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+def vectors(texts: Sequence[str], response: Embeddings) -> Table:
     """One row per text, the vector's beginning."""
     table = Table("text", "vector", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         start = " ".join(f"{value:+.3f}" for value in result.values[:SHOWN_VALUES])
-        table.add_row(_short(text), f"{start} … ({len(result.values)})")
+        table.add_row(short(text), f"{start} … ({len(result.values)})")
     return table
 
 
-def encoded_vectors(texts: Sequence[str], response: pb.EmbedResponse) -> Table:
+def encoded_vectors(texts: Sequence[str], response: Embeddings) -> Table:
     """One row per text, the beginning of the vector's bytes as whole numbers."""
     table = Table("text", "encoding", "vector", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         for each in result.encoded:
-            name = pb.EmbeddingEncoding.Name(each.encoding).removeprefix("EMBEDDING_ENCODING_")
-            is_unsigned = name.startswith("U")
+            is_unsigned = each.encoding.startswith("u")
             numbers = memoryview(each.values).cast("B" if is_unsigned else "b").tolist()
             start = " ".join(map(str, numbers[:SHOWN_VALUES]))
-            table.add_row(_short(text), name.lower(), f"{start} … ({len(numbers)} bytes)")
+            table.add_row(short(text), each.encoding, f"{start} … ({len(numbers)} bytes)")
     return table
 
 
-def features(texts: Sequence[str], response: features_pb2.ExtractFeaturesResponse) -> Table:
+def features(texts: Sequence[str], response: Features) -> Table:
     """One row per text, or per token where tokens have vectors."""
     table = Table("text", "token", "vector", caption=_caption(response))
     for text, result in zip(texts, response.results, strict=True):
         tokens = [token.piece for token in result.tokens] or [""]
         for place, (piece, vector) in enumerate(zip(tokens, result.vectors, strict=True)):
             start = " ".join(f"{value:+.3f}" for value in vector.values[:SHOWN_VALUES])
-            shown = Text("") if place else _short(text)
+            shown = Text("") if place else short(text)
             table.add_row(shown, Text(piece), f"{start} … ({len(vector.values)})")
     return table
 
 
-def similarities(texts: Sequence[str], response: features_pb2.SimilarityResponse) -> Table:
+def similarities(texts: Sequence[str], response: Similarities) -> Table:
     """One row and one column per text, or where those are too many, the most alike ones."""
     return likeness(texts, [row.values for row in response.rows], _caption(response))
 
 
-def likeness(texts: Sequence[str], rows: Sequence[Sequence[float]], caption: str = "") -> Table:
+def likeness(texts: Sequence[str], rows: Sequence[Any], caption: str = "") -> Table:
     """A value for every two texts, or where those are too many, the most alike ones of each."""
     if len(texts) > MAX_SIMILARITY_TEXTS:
         return most_alike(texts, rows, caption=caption)
     numbers = [str(number) for number in range(1, len(texts) + 1)]
     table = Table("", "text", *numbers, caption=caption)
     for number, text, row in zip(numbers, texts, rows, strict=True):
-        table.add_row(number, _short(text), *(f"{value:.3f}" for value in row))
+        table.add_row(number, short(text), *(f"{value:.3f}" for value in row))
     return table
 
 
 def most_alike(
     texts: Sequence[str],
-    rows: Sequence[Sequence[float]],
+    rows: Sequence[Any],
     numbers: Sequence[int] = (),
     first: int = 0,
     caption: str = "",
@@ -245,13 +251,11 @@ def most_alike(
     for place, (text, row) in enumerate(zip(texts, rows, strict=True), first):
         nearest = [other for other in np.argsort(-np.array(row), kind="stable") if other != place]
         shown = "  ".join(f"{numbers[i]}: {row[i]:.3f}" for i in nearest[:SHOWN_NEIGHBOURS])
-        table.add_row(f"{numbers[place]:>{len(str(numbers[-1]))}}", _short(text), shown)
+        table.add_row(f"{numbers[place]:>{len(str(numbers[-1]))}}", short(text), shown)
     return table
 
 
-def word_vectors(
-    texts: Sequence[str], word: str, response: features_pb2.ExtractFeaturesResponse
-) -> "list[np.ndarray]":
+def word_vectors(texts: Sequence[str], word: str, response: Features) -> "list[np.ndarray]":
     """The mean vector of the tokens of a word's first occurrence in each text."""
     import numpy as np  # heavy, and every command reads this file
 
@@ -269,32 +273,17 @@ def word_vectors(
     return vectors
 
 
-def trials(found: Iterable[Trial]) -> Table:
-    """Each model's answer to its example, with its duration."""
-    table = Table("model", "version", "precision", "asked", "answered", "latency")
-    for trial in found:
-        table.add_row(
-            Text(trial.model.name),
-            trial.model.version,
-            Text(trial.model.precision),
-            _short(trial.model.example),
-            Text(trial.answer, "bold"),
-            f"{trial.latency_s * 1e3:.1f} ms",
-        )
-    return table
-
-
 def _caption(response: Computed) -> str:
     answered_by = f"{response.model} version {response.version}"
     return f"{answered_by}, {response.num_tokens} tokens: {_took(response.timings)}"
 
 
-def _took(timings: pb.Timings) -> str:
+def _took(timings: Timings) -> str:
     return (
         f"queue {timings.queue_seconds * 1e3:.1f} ms, "
         f"compute {timings.compute_seconds * 1e3:.1f} ms"
     )
 
 
-def _short(text: str, width: int = 60) -> Text:
+def short(text: str, width: int = 60) -> Text:
     return Text(text if len(text) <= width else f"{text[: width - 1]}…")

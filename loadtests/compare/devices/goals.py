@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from loadtests.measure.records import Figure, case_of
 
-OURS = "ours"  # what the names of our ways begin with
+# What the names of ways begin with.
+OURS, THEIRS = "ours", ("torch", "transformers")
 CHECKED = "difference of logits"  # the column whose goal is a check
 
 

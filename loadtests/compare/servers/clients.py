@@ -3,7 +3,6 @@
 Both are as light as can be, since they share the processors with the server that they measure.
 """
 
-import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from loadtests.load.connections import Connections, post
 from service.contract.tensors import to_raw
 
 MODEL = "model"  # its name at every server
@@ -64,50 +64,22 @@ def vector_of(response: Any) -> list[float]:
 
 
 class HttpClient(Client):
-    """HTTP/1.1, a connection kept for every request in flight; bodies with a length, or chunked."""
+    """HTTP/1.1, a connection kept for every request in flight."""
 
     def __init__(
         self, port: int, path: str, body: Callable[[str], object], vector: Callable[[Any], Any]
     ) -> None:
-        self._port = port
+        self._connections = Connections(port)
         self._path = path
         self._body = body
         self._vector = vector
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, text: str) -> list[float]:
-        body = json.dumps(self._body(text)).encode()
-        head = (
-            f"POST {self._path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        if self._idle:
-            reader, writer = self._idle.pop()
-        else:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(head.encode() + body)
-        status, answer = await read_response(reader)
-        if status != 200:
-            writer.close()
-            raise RuntimeError(f"HTTP {status}: {answer[:200]!r}")
-        self._idle.append((reader, writer))
-        return [float(value) for value in self._vector(json.loads(answer))]
+        response = await self._connections.ask(post(self._path, self._body(text)))
+        if response.status != 200:
+            self.rest()
+            raise RuntimeError(f"HTTP {response.status}: {response.body[:200]!r}")
+        return [float(value) for value in self._vector(json.loads(response.body))]
 
     def rest(self) -> None:
-        while self._idle:
-            self._idle.pop()[1].close()
-
-
-async def read_response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and body of one response on a connection that stays open."""
-    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    fields = {name.lower(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
-    if fields.get("transfer-encoding") == "chunked":
-        body = b""
-        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            body += await reader.readexactly(size)
-            await reader.readexactly(2)
-        await reader.readexactly(2)
-    else:
-        body = await reader.readexactly(int(fields.get("content-length", "0")))
-    return int(first.split()[1]), body
+        self._connections.close()

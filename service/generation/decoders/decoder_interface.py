@@ -141,12 +141,5 @@ class PagedDecoder(Decoder):
         return PackedScheduler(limits, blocks), blocks
 
     def probe(self) -> None:
-        inputs = PackedInputs(
-            input_ids=np.zeros(1, np.int64),
-            position_ids=np.zeros(1, np.int64),
-            cumulative_sequence_length=np.array([0, 1], np.int32),
-            past_seqlens=np.zeros(1, np.int32),
-            block_table=np.zeros((1, 1), np.int32),
-            logit_positions=np.zeros(1, np.int64),
-        )
+        inputs = PackedInputs.of([np.zeros(1, np.int64)], [0], np.zeros((1, 1), np.int32))
         StepLogits.of(self.run(inputs)).whole()

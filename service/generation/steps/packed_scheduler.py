@@ -39,6 +39,27 @@ class PackedInputs:
     block_table: np.ndarray  # int32 [rows, most blocks of a row]; -1 behind a row's blocks
     logit_positions: np.ndarray  # int64 [wanted]: of tokens whose logits are wanted
 
+    @classmethod
+    def of(
+        cls,
+        rows: Many[np.ndarray],
+        num_past: Many[int],
+        block_table: np.ndarray,
+        logit_positions: np.ndarray | None = None,
+    ) -> "PackedInputs":
+        """The new tokens of rows behind their past; by default the logits of each row's last."""
+        num_tokens, past = np.array([len(row) for row in rows]), np.array(num_past)
+        ends = np.cumsum(num_tokens)
+        places = np.arange(ends[-1]) - np.repeat(ends - num_tokens - past, num_tokens)
+        return cls(
+            input_ids=np.concatenate(rows).astype(np.int64),
+            position_ids=places.astype(np.int64),
+            cumulative_sequence_length=np.append(0, ends).astype(np.int32),
+            past_seqlens=past.astype(np.int32),
+            block_table=block_table.astype(np.int32, copy=False),
+            logit_positions=ends - 1 if logit_positions is None else logit_positions,
+        )
+
 
 class BlockRuns(Protocol):
     """A decoder over blocks, as far as a plan runs on it."""
@@ -59,21 +80,11 @@ class PackedPlan(StepPlan):
     def inputs(self) -> PackedInputs:
         """The arrays of the run."""
         rows = self.rows()
-        num_tokens, num_past = np.array([len(row) for row in rows]), np.array(self.num_past)
-        ends = np.cumsum(num_tokens)
+        ends = np.cumsum([len(row) for row in rows])
         table = np.full((len(rows), max(map(len, self.blocks))), -1, np.int32)
         for index, blocks in enumerate(self.blocks):
             table[index, : len(blocks)] = blocks
-        starts = ends - num_tokens
-        position = np.arange(ends[-1]) - np.repeat(starts - num_past, num_tokens)
-        return PackedInputs(
-            input_ids=np.concatenate(rows).astype(np.int64),
-            position_ids=position.astype(np.int64),
-            cumulative_sequence_length=np.append(0, ends).astype(np.int32),
-            past_seqlens=num_past.astype(np.int32),
-            block_table=table,
-            logit_positions=self._logit_positions(ends),
-        )
+        return PackedInputs.of(rows, self.num_past, table, self._logit_positions(ends))
 
     def _logit_positions(self, ends: np.ndarray) -> np.ndarray:
         """Positions of needed logits: scored tokens, the last of complete sequences, and drafts."""

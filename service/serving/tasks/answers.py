@@ -190,4 +190,4 @@ QUESTION_ANSWERING = TextTask(
     texts_of=_questions_of,
     tensors=lambda _model, _parameters: _tensors,
 )
-METHODS = (Method("Answer", QUESTION_ANSWERING, calls.Answer, _ask, calls.Answers),)
+METHODS = (Method(QUESTION_ANSWERING, calls.Answer, _ask),)

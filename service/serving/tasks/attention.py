@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.calls.answers import AttentionMatrix
-from service.calls.features import Attend, Attention
+from service.calls.features import Attend
 from service.contract.manifest import Manifest
 from service.contract.tensors import Arrays, Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
@@ -175,4 +175,4 @@ ATTENTION = TextTask(
     texts_of=_texts_of,
     tensors=_tensors,
 )
-METHODS = (Method("Attend", ATTENTION, Attend, _ask, Attention),)
+METHODS = (Method(ATTENTION, Attend, _ask),)

@@ -191,4 +191,4 @@ TOKEN_CLASSIFICATION = TextTask(
     signature=lambda _: Signature(TEXT, (TensorSpec("entities", BYTES, (1,)),)),  # JSON
     tensors=lambda model, _: partial(_tensors, model),
 )
-METHODS = (Method("ClassifyTokens", TOKEN_CLASSIFICATION, ClassifyTokens, _ask, records.Entities),)
+METHODS = (Method(TOKEN_CLASSIFICATION, ClassifyTokens, _ask),)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.calls import features as records
 from service.calls.answers import Row
 from service.calls.features import ExtractFeatures, TextFeatures
 from service.contract.tensors import Signature, TensorSpec
@@ -190,4 +189,4 @@ FEATURES = TextTask(
     check=_check_states,
     tensors=_tensors,
 )
-METHODS = (Method("ExtractFeatures", FEATURES, ExtractFeatures, _ask, records.Features),)
+METHODS = (Method(FEATURES, ExtractFeatures, _ask),)

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from service.calls import reading as records
-from service.calls.reading import FilledMask, FilledText, FilledTexts, FillMask
+from service.calls.reading import FilledMask, FilledText, FillMask
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import InvalidArgument, invalid_field
 from service.serving.tasks.task import (
@@ -222,4 +222,4 @@ FILL_MASK = TextTask(
     check=_check_masks,
     tensors=_tensors,
 )
-METHODS = (Method("FillMask", FILL_MASK, FillMask, _ask, FilledTexts),)
+METHODS = (Method(FILL_MASK, FillMask, _ask),)

@@ -7,7 +7,7 @@ patches, which are counted row by row from the top left.
 import math
 from dataclasses import replace
 
-from service.calls.images import AttendImage, ImageAttention
+from service.calls.images import AttendImage
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.serving.tasks.attention import chosen_matrices, matrices_of
@@ -59,4 +59,4 @@ def _ask(call: AttendImage, model: ImageTaskModel) -> Ask:
 IMAGE_ATTENTION = Task(
     name="image-attention", verb="show its attention to images", signature=_signature
 )
-METHODS = (Method("AttendImage", IMAGE_ATTENTION, AttendImage, _ask, ImageAttention),)
+METHODS = (Method(IMAGE_ATTENTION, AttendImage, _ask),)

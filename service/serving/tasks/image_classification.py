@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from service.calls.images import ClassifyImage, ImageClassification, ImageClassifications
+from service.calls.images import ClassifyImage, ImageClassification
 from service.contract.manifest import Manifest
 from service.contract.tensors import Signature, TensorSpec
 from service.serving.tasks.task import (
@@ -64,6 +64,4 @@ def _ask(call: ClassifyImage, model: ImageTaskModel) -> Ask:
 IMAGE_CLASSIFICATION = Task(
     name="image-classification", verb="classify images", signature=image_signature
 )
-METHODS = (
-    Method("ClassifyImage", IMAGE_CLASSIFICATION, ClassifyImage, _ask, ImageClassifications),
-)
+METHODS = (Method(IMAGE_CLASSIFICATION, ClassifyImage, _ask),)

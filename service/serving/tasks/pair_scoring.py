@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from service.calls.texts import PairScore, PairScores, RankedDocument, Ranking, Rerank, ScorePairs
+from service.calls.texts import PairScore, RankedDocument, Rerank, ScorePairs
 from service.contract.tensors import Signature, TensorSpec
 from service.errors import invalid_field
 from service.serving.tasks.task import (
@@ -90,6 +90,6 @@ PAIR_SCORING = TextTask(
     tensors=lambda model, _: partial(_tensors, model),
 )
 METHODS = (
-    Method("ScorePairs", PAIR_SCORING, ScorePairs, _score, PairScores),
-    Method("Rerank", PAIR_SCORING, Rerank, _rerank, Ranking),
+    Method(PAIR_SCORING, ScorePairs, _score),
+    Method(PAIR_SCORING, Rerank, _rerank),
 )

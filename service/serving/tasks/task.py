@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from service.calls.answers import Answered, LabelScore, Token
+from service.calls.answers import LabelScore, Token
+from service.calls.methods import ANSWERS, Record
 from service.calls.record import Call
 from service.contract.manifest import Manifest, TaskName
 from service.contract.tensors import DATATYPES, Arrays, Signature, TensorSpec
@@ -193,13 +194,21 @@ class TextTask(Task):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of the typed API, by the name that it has there."""
+    """One method of the typed API."""
 
-    name: str
     task: Task
     call: type[Call]
     ask: Callable[[Any, Any], Ask]  # of a call and a model of the task; raises `InvalidArgument`
-    answer: type[Answered]
+
+    @property
+    def name(self) -> str:
+        """The name that it has there."""
+        return self.call.__name__
+
+    @property
+    def answer(self) -> Record:
+        """The record of its answers."""
+        return ANSWERS[self.call]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -15,12 +15,9 @@ import numpy as np
 from service.calls.answers import Row
 from service.calls.texts import (
     Classification,
-    Classifications,
     Classify,
     Embed,
     Embedding,
-    Embeddings,
-    Similarities,
     Similarity,
 )
 from service.contract.embedder_use import unit
@@ -231,7 +228,7 @@ EMBEDDING = TextTask(
 )
 WORD_VECTORS = replace(EMBEDDING, check=_check_words)
 METHODS = (
-    Method("Classify", CLASSIFICATION, Classify, _classify, Classifications),
-    Method("Embed", EMBEDDING, Embed, _embed, Embeddings),
-    Method("Similarity", EMBEDDING, Similarity, _compare, Similarities),
+    Method(CLASSIFICATION, Classify, _classify),
+    Method(EMBEDDING, Embed, _embed),
+    Method(EMBEDDING, Similarity, _compare),
 )

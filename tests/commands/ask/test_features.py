@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from commands.ask.client.client import try_models
+from commands.ask.trials import try_models
 from service.contract.embedder_use import unit
 from service.errors import InvalidArgument
 from service.serving.tasks.features import LAYERS, MIX

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from attendant.v1 import generation_pb2 as pb
-from attendant.v1 import text_pb2
 from rich.console import Console
 
-from commands.ask.client.client import TRIAL_TOKENS, try_models
 from commands.ask.shown import generation_tables as tables
 from commands.ask.shown.model_table import ModelTable
+from commands.ask.trials import TRIAL_TOKENS, try_models
+from service.calls.models import ModelFacts, Models
+from service.calls.record import Bound, bounds_of
+from service.calls.sampling import Sampling
 from tests.fakes.command_line import run
 from tests.fakes.serving import Served, within_patience
 from tests.fakes.sessions import greedy_text
@@ -61,25 +63,20 @@ async def test_samples_are_rows_of_a_table(served: Served) -> None:
 
 
 async def test_every_flag_reaches_the_server(served: Served) -> None:
-    """Each value is out of range, and refused by its name."""
+    """Each value is refused by its name, beside another one."""
     cases = {
-        "top_k": "3000000000",
-        "top_p": "2",
-        "min_p": "2",
-        "repetition_penalty": "200",
-        "presence_penalty": "3",
-        "frequency_penalty": "3",
-        "n": "65",
-        "max_tokens": "1048577",
-        "prompt_logprobs": "1000",
-        "min_tokens": "1048577",
-        "no_repeat_ngram_size": "1048577",
-        "stop": "",
+        **dict.fromkeys(("top_k", "stop", "n"), ("3", "--beam-width", "2")),
+        **dict.fromkeys(("top_p", "min_p", "temperature"), ("0.5", "--beam-width", "2")),
+        "repetition_penalty": ("1.5", "--beam-width", "2"),
+        "presence_penalty": ("1", "--beam-width", "2"),
+        "frequency_penalty": ("1", "--beam-width", "2"),
+        "max_tokens": ("0",),
+        "min_tokens": ("5", "--max-tokens", "3"),
     }
-    for name, value in cases.items():
+    for name, (value, *others) in cases.items():
         flag = "--" + name.replace("_", "-")
-        refused = await run(served, "generate", "tale", "once", flag, value)
-        assert name in refused.stderr
+        refused = await run(served, "generate", "tale", "once", flag, value, *others)
+        assert f"INVALID_ARGUMENT: {name} is" in refused.stderr
         assert refused.stdout == ""  # no line is ended where none was begun
 
 
@@ -101,14 +98,15 @@ async def test_the_form_of_an_output_is_a_flag(served: Served, tmp_path: Path) -
     assert "cannot be read" in lacking.stderr
 
 
-@pytest.mark.parametrize("flag", ["max-tokens", "top-k", "seed", "n", "beam-width"])
-async def test_numbers_that_no_request_can_hold_are_refused_by_their_flag(
-    served: Served, flag: str
+@pytest.mark.parametrize("bound", [each for each in bounds_of(Sampling) if each.name != "logprobs"])
+async def test_numbers_outside_their_bounds_are_refused_by_their_flag(
+    served: Served, bound: Bound
 ) -> None:
-    result = await run(served, "generate", "tale", "once", f"--{flag}", "9" * 23)
+    flag = f"--{bound.name.replace('_', '-')}"
+    result = await run(served, "generate", "tale", "once", flag, "9" * 23)
     assert result.exit_code == 2
-    assert f"'--{flag}'" in result.stderr
-    assert str(2 ** (64 if flag == "seed" else 32) - 1) in result.stderr
+    assert f"'{flag}'" in result.stderr
+    assert f"equal to {int(bound.high)}" in result.stderr
 
 
 async def test_the_tokens_of_a_prompt_are_scored(served: Served) -> None:
@@ -164,10 +162,10 @@ async def test_trying_models_shows_what_a_generative_one_writes(served: Served) 
 async def test_text_of_models_is_not_read_as_markup() -> None:
     """Rich would raise at a closing tag that nothing opened."""
     response = pb.GenerateResponse(results=[pb.GeneratedText(text="[/b]", stop_reason="[x]")])
-    model = text_pb2.Model(name="[/m]", task="text-generation")
+    model = ModelFacts(name="[/m]", version="1", task="text-generation")
     console = Console(width=100)
     with console.capture() as captured:
         console.print(tables.generated(response))
-        console.print(ModelTable(text_pb2.ListModelsResponse(models=[model])))
+        console.print(ModelTable(Models([model], 1)))
     assert "[/b]" in captured.get()
     assert "stop '[x]'" in captured.get()

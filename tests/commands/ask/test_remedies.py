@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 import pytest_asyncio
 
-from commands.ask.remedies import COMMANDS, MAX_NAMED
-from commands.main import COMMANDS as ALL
+from commands.ask.remedies import MAX_NAMED
+from commands.ask.verbs import VERBS
 from service.contract.manifest import TaskName
 from tests.fakes.command_line import run
 from tests.fakes.serving import Served, serving
@@ -92,6 +92,6 @@ async def test_a_long_list_of_models_is_cut_and_an_empty_one_is_named(
     assert expected in result.stderr
 
 
-async def test_every_task_has_commands_and_every_command_is_one() -> None:
-    assert set(COMMANDS) == {*get_args(TaskName), "tensors"}
-    assert {command for commands in COMMANDS.values() for command in commands} <= set(ALL)
+async def test_every_task_has_a_command() -> None:
+    tasks = {task for verb in VERBS.values() for task in verb.tasks}
+    assert tasks == {*get_args(TaskName), "tensors"}

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from tritonclient.grpc import service_pb2 as pb
 from typer.testing import CliRunner, Result
 
-from commands.ask.client.client import try_models
+from commands.ask.trials import try_models
 from commands.main import app
 from commands.train.seq2seq_runs import checkpoint_of
 from export.errors import ExportError

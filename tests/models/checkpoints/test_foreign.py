@@ -27,7 +27,6 @@ FOLDERS: dict[str, tuple[tuple[str, ...], str]] = {
         ("adapter_config.json", "adapter_model.safetensors", "README.md"),
         "attendant import BASE CHECKPOINT --adapter FOLDER",
     ),
-    "of GGUF": (("llama-q4_k_m.gguf", "README.md"), "gguf_file=FILE"),
     "of an engine of TensorRT": (("rank0.engine", "config.json"), MADE_OF),
     "of CTranslate2": (("model.bin", "config.json", "vocabulary.json"), MADE_OF),
     "of OpenVINO": (("openvino_model.xml", "openvino_model.bin", "config.json"), MADE_OF),
@@ -68,9 +67,9 @@ def test_every_kind_of_folder_has_a_row() -> None:
 
 
 def test_a_file_in_place_of_a_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
-    with pytest.raises(CheckpointError, match=r"tiny\.gguf is a file of GGUF: write it"):
-        load_checkpoint(tmp_path / "tiny.gguf")
+    (tmp_path / "tiny.onnx").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"tiny\.onnx is a file of graphs in ONNX: it cannot"):
+        load_checkpoint(tmp_path / "tiny.onnx")
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="is a file: give the folder that it is in"):
         load_checkpoint(tmp_path / "model.safetensors")
@@ -133,5 +132,5 @@ def test_a_file_is_no_hub_id_though_its_path_could_be_one(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "tiny.gguf").write_bytes(b"GGUF")
-    with pytest.raises(CheckpointError, match=r"tiny\.gguf is a file of GGUF: write it"):
+    with pytest.raises(CheckpointError, match=r"tiny\.gguf is not a readable file of GGUF"):
         load_checkpoint("folder/tiny.gguf")

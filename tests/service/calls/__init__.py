@@ -1,1 +1,1 @@
-"""Tests of service/api/."""
+"""Tests of service/calls/."""

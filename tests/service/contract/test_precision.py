@@ -9,8 +9,8 @@ from attendant.v1 import text_pb2
 from rich.console import Console
 from tritonclient.grpc import service_pb2 as pb
 
-from commands.ask.client.client import Trial
-from commands.ask.shown import tables
+from commands.ask.trials import Trial, trial_table
+from service.calls.models import ModelFacts
 from service.contract.files import ModelSource
 from service.contract.manifest import GraphDevice, Layout, Manifest, Precision, Variant
 from service.contract.precision import (
@@ -457,9 +457,9 @@ def test_variants_survive_their_file() -> None:
 
 
 def test_the_start_table_shows_the_precision() -> None:
-    model = text_pb2.Model(name="spam", version="1", precision="int8", example="lunch")
+    model = ModelFacts(name="spam", version="1", precision="int8", example="lunch")
     printed = Console(width=120)
     with printed.capture() as captured:
-        printed.print(tables.trials([Trial(model, "ham", 0.001)]))
+        printed.print(trial_table([Trial(model, "ham", 0.001)]))
     assert "precision" in captured.get()
     assert "int8" in captured.get()

@@ -9,6 +9,7 @@ from service.errors import InvalidArgument
 from service.grammars.form import (
     MAX_CHARACTERS,
     Grammar,
+    schemas_of,
     take_grammar,
     with_schemas,
 )
@@ -145,6 +146,14 @@ def test_schemas_of_a_lark_grammar_are_changed_in_place() -> None:
     changed = with_schemas(lark, lambda schema: {**schema, "x": 1})
     expected = 'start: a "%" b\na: %json {"type": "null", "x": 1}\nb: %json {"enum": [1], "x": 1}'
     assert changed == f'{expected} "end"'
+
+
+def test_schemas_of_a_grammar_come_with_their_lines() -> None:
+    lark = 'start: a b\na: %json {"type": "null"}\n\nb: %json\n{"enum": [1]} | %json {}'
+    found = schemas_of(Grammar("lark", lark))
+    assert found == [(2, {"type": "null"}), (4, {"enum": [1]}), (4, {})]
+    assert schemas_of(Grammar.of("json_schema", {"type": "null"})) == [(1, {"type": "null"})]
+    assert schemas_of(Grammar.of("regex", "a")) == []
 
 
 def test_a_schema_in_lark_may_have_the_word_that_announces_one() -> None:

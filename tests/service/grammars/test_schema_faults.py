@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.grammars.schema_faults import EXPECTED, fault_of, meaning_of
+from service.grammars.schema_faults import EXPECTED, MAX_SHOWN, fault_of, meaning_of
 
 WRONG: dict[str, tuple[Any, ...]] = {
     "type": ("text", [], ["number", "text"], 3),
@@ -40,6 +40,14 @@ def test_a_value_of_another_type_is_named_by_its_place(keyword: str) -> None:
             assert fault is not None, schema
             assert fault.startswith(f"at '{place}': "), fault
             assert fault.endswith(f"expected {EXPECTED[keyword]}")
+
+
+def test_the_value_is_shown_and_a_long_one_is_cut() -> None:
+    """With its quotes a text of 98 letters has as many as are shown."""
+    assert fault_of({"minimum": "é"}) == "at 'minimum': \"é\", expected a number"
+    whole, longer = "a" * (MAX_SHOWN - 2), "a" * (MAX_SHOWN - 1)
+    assert fault_of({"minimum": whole}) == f"at 'minimum': \"{whole}\", expected a number"
+    assert fault_of({"minimum": longer}) == f"at 'minimum': \"{longer}..., expected a number"
 
 
 @pytest.mark.parametrize("schema", RIGHT)

@@ -1,6 +1,7 @@
 """Graphs that take and give what their manifest promises, and others."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -96,3 +97,16 @@ def test_a_graph_of_other_images_is_refused(
 ) -> None:
     with pytest.raises(LoadError, match=f"task image-classification needs one {side} '"):
         check_graph(Signature(inputs, outputs), IMAGES, None)
+
+
+def test_a_refused_graph_of_images_is_told_all_that_its_task_needs() -> None:
+    """Attention beside the logits: of 2 layers of 3 heads, between 5 tokens."""
+    manifest = replace(IMAGES, task="image-attention", max_tokens=5, num_layers=2, num_heads=3)
+    attentions = TensorSpec("attentions", FP32, (-1, 2, 3, 5, 5))
+    check_graph(Signature((PIXELS,), (LOGITS, attentions)), manifest, None)
+    with pytest.raises(LoadError) as caught:
+        check_graph(Signature((PIXELS,), (LOGITS,)), manifest, None)
+    assert str(caught.value) == (
+        "task image-attention needs 2 outputs 'logits' of shape [-1, 3] and 'attentions' of shape "
+        "[-1, 2, 3, 5, 5], the graph has {'logits': (-1, 3)}"
+    )

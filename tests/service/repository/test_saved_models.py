@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tests
-from commands.ask.client.client import try_models
+from commands.ask.trials import try_models
 from service.app import App
 from service.settings import Settings
 from tests.fakes.sessions import PATIENCE_S

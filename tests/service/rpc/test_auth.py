@@ -18,6 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 from commands.ask.client.access import Access
 from commands.ask.client.client import Client
 from service.api.access import ADMIN_METHODS
+from service.calls.texts import Classify
 from tests.fakes.serving import (
     Served,
     refusal,
@@ -108,7 +109,7 @@ async def test_triton_s_client_passes_with_a_header_and_ours_with_a_token(served
             is_ready: bool = client.is_server_ready(headers=headers)
         access = Access(token=FIRST)
         with Client(served.address, PATIENCE_S, access) as client:
-            assert client.ask(text_pb2.ClassifyRequest(model="spam", texts=["lunch"])).results
+            assert client.ask(Classify(model="spam", texts=["lunch"])).results
             params = generation_pb2.SamplingParams(max_tokens=3)
             request = generation_pb2.GenerateRequest(
                 model="tale", text="once", sampling_params=params

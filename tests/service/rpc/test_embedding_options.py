@@ -171,6 +171,17 @@ async def test_a_distance_is_negative(served: Served, measure: int, order: int) 
     np.testing.assert_allclose([list(row.values) for row in answer.rows], expected, rtol=1e-6)
 
 
+async def test_vectors_of_fewer_values_are_compared_where_they_are_asked_for(
+    served: Served,
+) -> None:
+    answer = await call(
+        served, "Similarity", model="wide", texts=TEXTS, prompt_name="document", dimensions=3
+    )
+    vectors = shortened(vectors_of("", *TEXTS), 3)
+    found = [list(row.values) for row in answer.rows]
+    np.testing.assert_allclose(found, vectors @ vectors.T, rtol=1e-5)
+
+
 async def test_parameters_of_a_tensor_request_are_the_same(served: Served) -> None:
     request = text_request("wide", *TEXTS)
     request.parameters["prompt_name"].string_param = "document"
@@ -178,6 +189,11 @@ async def test_parameters_of_a_tensor_request_are_the_same(served: Served) -> No
     response = await served.inference.ModelInfer(request)
     found = np.frombuffer(response.raw_output_contents[0], "<f4").reshape(2, 8)
     np.testing.assert_allclose(found, shortened(vectors_of("", *TEXTS), 8), rtol=1e-6)
+    request = text_request("wide", *TEXTS)
+    request.parameters["prompt"].string_param = "free cash "
+    response = await served.inference.ModelInfer(request)
+    found = np.frombuffer(response.raw_output_contents[0], "<f4").reshape(2, SIZE)
+    np.testing.assert_array_equal(found, vectors_of("free cash ", *TEXTS))
     default = await served.inference.ModelInfer(text_request("wide", *TEXTS))
     found = np.frombuffer(default.raw_output_contents[0], "<f4").reshape(2, SIZE)
     np.testing.assert_array_equal(found, vectors_of(PROMPTS["query"], *TEXTS))

@@ -13,7 +13,7 @@ from attendant.v1 import reading_pb2 as pb
 from attendant.v1 import reading_pb2_grpc, text_pb2
 from grpc import StatusCode
 
-from commands.ask.client.client import try_models
+from commands.ask.trials import try_models
 from service.errors import SettingError
 from service.serving.tasks import fill_mask
 from tests.fakes.command_line import run

@@ -7,8 +7,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.contract.manifest import DOCUMENT_PLACE, QUERY_PLACE
 from service.errors import InputTooLong, InvalidArgument
-from service.text.pair_tokenizer import PairTokenizer, QueriedDocuments
+from service.text.pair_tokenizer import PairTokenizer, QueriedDocuments, TemplatePairTokenizer
 from tests.fakes.sessions import token_ids, write_tokenizer
 
 MAX_TOKENS, MAX_CHARACTERS = 12, 200
@@ -96,3 +97,60 @@ def test_pairs_without_one_query_are_cut_in_the_longer_text(
     pair = "win a prize " * 4, "sorry"
     (row,) = tokenizer.encode([pair], can_truncate=True)
     assert row.input_ids.tolist() == [library.encode(*pair).ids]
+
+
+# --- in a template --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def templated(path: Path) -> TemplatePairTokenizer:
+    """Two special tokens leave 10 of 12; the template has 2 words of its own."""
+    template = f"now {QUERY_PLACE} a {DOCUMENT_PLACE}"
+    return TemplatePairTokenizer(path, MAX_TOKENS, MAX_CHARACTERS, template)
+
+
+def test_a_pair_is_one_text_of_its_template(templated: TemplatePairTokenizer) -> None:
+    rows = templated.encode([("win", "prize"), ("sorry", "")], can_truncate=False)
+    expected = [token_ids("now win a prize"), token_ids("now sorry a")]
+    assert [row.input_ids.tolist() for row in rows] == [[ids] for ids in expected]
+    assert not any(row.token_type_ids.any() or row.is_truncated for row in rows)
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0, 7), (2, 2), (7, 7), (100, 7)])
+def test_documents_of_a_template_are_cut_to_their_tokens_within_its_room(
+    templated: TemplatePairTokenizer, most: int, kept: int
+) -> None:
+    texts = QueriedDocuments("win", ["prize " * 20, "now"], most)
+    long, short = templated.encode(texts, can_truncate=True)
+    assert long.input_ids.tolist() == [token_ids("now win a " + "prize " * kept)]
+    assert (long.is_truncated, short.is_truncated) == (True, False)
+
+
+def test_a_pair_beyond_its_template_s_room_is_refused_or_cut(
+    templated: TemplatePairTokenizer,
+) -> None:
+    """A document of 8 words, where 7 have room: 13 tokens in all."""
+    pair = ("win", "prize " * 8)
+    with pytest.raises(InputTooLong, match="13 tokens"):
+        templated.encode([("win", "now"), pair], can_truncate=False)
+    assert templated.encode([("win", "prize " * 7)], can_truncate=False)[0].is_truncated is False
+    (row,) = templated.encode([pair], can_truncate=True)
+    assert row.input_ids.tolist() == [token_ids("now win a " + "prize " * 7)]
+
+
+def test_a_query_that_leaves_a_template_no_room_is_refused_by_its_place(
+    templated: TemplatePairTokenizer,
+) -> None:
+    """With the template's words 10 tokens, of which 9 may stand in front of a document."""
+    query = "win " * 8
+    reason = "has with the model's template 10 tokens in front of a document, .* at most 9"
+    with pytest.raises(InputTooLong, match=f"query {reason}"):
+        templated.encode(QueriedDocuments(query, ["prize"]), can_truncate=True)
+    with pytest.raises(InputTooLong, match=f"text 1 {reason}"):
+        templated.encode([("win", "a"), (query, "prize")], can_truncate=True)
+    assert templated.encode([("win " * 7, "prize")], can_truncate=True)
+
+
+def test_a_template_takes_no_single_text(templated: TemplatePairTokenizer) -> None:
+    with pytest.raises(InvalidArgument, match="text 1 is no pair"):
+        templated.encode([("win", "a"), "prize"], can_truncate=False)

@@ -116,6 +116,20 @@ def test_pieces_say_where_they_stand_in_the_text(tokenizer: TextTokenizer) -> No
     assert len(found.ids) == len(found.pieces) == len(found.offsets) > 6
 
 
+def test_pieces_of_tokens_have_no_place_in_a_text(path: Path) -> None:
+    stored = tokenizers.Tokenizer.from_file(str(path))
+    stored.add_special_tokens(["[CLS]", "[SEP]"])
+    stored.save(str(path))
+    tokenizer = TextTokenizer(path, 6, 40)
+    ids = token_ids("win unheard")
+    found = tokenizer.pieces_of(ids)
+    assert (found.ids, found.pieces) == (ids, ["[CLS]", "win", "[UNK]", "[SEP]"])
+    assert found.offsets == [(0, 0)] * 4
+    assert found.are_special == [True, False, False, True]
+    assert found.are_unknown == [False, False, True, False]
+    assert found.token_bytes == tokenizer.pieces("win unheard").token_bytes
+
+
 def test_a_source_and_its_target_are_encoded_each_by_itself(path: Path) -> None:
     """Both may be cut; a text alone has no target."""
     tokenizer = SourceAndTargetTokenizer(path, 6, 400, has_encodings=True)

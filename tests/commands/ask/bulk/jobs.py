@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attendant.v1 import text_pb2 as pb
 
 from commands.ask.bulk.job import Job, run_job
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.work import Work, work_of
 from commands.ask.client.refusal import CallError
+from service.calls.answers import Timings
+from service.calls.models import ModelFacts
+from service.calls.texts import Embed, Embedding, Embeddings
 
 WIDTH = 5
-MODEL = pb.Model(name="mini", version="3", precision="fp32", embedding_size=WIDTH)
+MODEL = ModelFacts(name="mini", version="3", precision="fp32", embedding_size=WIDTH)
 NAMED = {"model": "mini", "version": "3", "precision": "fp32"}
 REFUSED = "refuse me"
 
@@ -27,21 +29,19 @@ def vector_of(text: str) -> list[float]:
     return [float(value) for value in generator.normal(size=WIDTH).astype(np.float32)]
 
 
-def respond(texts: Sequence[str]) -> pb.EmbedResponse:
+def respond(texts: Sequence[str]) -> Embeddings:
     """Vectors, or the refusal of a request with a text that is not taken."""
     for index, text in enumerate(texts):
         if REFUSED in text:
             raise CallError("INVALID_ARGUMENT", f"text {index} has 99 tokens")
-    return pb.EmbedResponse(
-        results=[pb.Embedding(values=vector_of(text), num_tokens=3) for text in texts]
-    )
+    vectors = (np.array(vector_of(text), np.float32) for text in texts)
+    results = [Embedding(values=vector, num_tokens=3) for vector in vectors]
+    return Embeddings(model="", version="", timings=Timings(), num_tokens=0, results=results)
 
 
 def embedding(**fields: Any) -> Work:
-    request = pb.EmbedRequest(
-        model="mini", encodings=["EMBEDDING_ENCODING_FLOAT"], background=True, **fields
-    )
-    return work_of(request, MODEL)
+    call = Embed(model="mini", encodings=("float",), background=True, **fields)
+    return work_of(call, MODEL)
 
 
 def job_of(path: Path, output: Path, **changes: object) -> Job:
@@ -62,7 +62,7 @@ def write_texts(path: Path, num_lines: int = 1_000) -> list[str]:
 
 
 def main(source: str, output: str, ends_after_s: str) -> None:
-    def ask(texts: Sequence[str]) -> pb.EmbedResponse:
+    def ask(texts: Sequence[str]) -> Embeddings:
         time.sleep(0.004)
         return respond(texts)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attendant.v1 import text_pb2 as pb
 
 from commands.ask.bulk.job import run_job
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.windows import Windows
 from commands.ask.client.refusal import CallError
 from commands.ask.lines import Line, StreamedTexts
+from service.calls.texts import Embeddings
 from service.errors import AttendantError, InvalidArgument, SettingError
 from tests.commands.ask.bulk.jobs import (
     NAMED,
@@ -55,7 +55,7 @@ class Interrupting:
     def __init__(self, num_requests: int) -> None:
         self.num_left = num_requests
 
-    def __call__(self, texts: Sequence[str]) -> pb.EmbedResponse:
+    def __call__(self, texts: Sequence[str]) -> Embeddings:
         self.num_left -= 1
         if self.num_left < 0:
             raise KeyboardInterrupt
@@ -213,7 +213,7 @@ def test_a_text_that_the_model_fails_on_is_refused_and_a_broken_model_ends_the_j
     (tmp_path / "texts.txt").write_text("".join(f"text {number}\n" for number in range(200)))
     bad = {"text 70"}
 
-    def ask(texts: Sequence[str]) -> pb.EmbedResponse:
+    def ask(texts: Sequence[str]) -> Embeddings:
         if bad.intersection(texts) or "all" in bad:
             raise CallError("INTERNAL", "the model failed")
         return respond(texts)
@@ -255,7 +255,7 @@ def test_memory_holds_a_few_windows_however_long_the_file_is(tmp_path: Path) -> 
 def test_texts_of_a_request_are_of_one_window_and_alike_in_length(tmp_path: Path) -> None:
     requests: list[list[str]] = []
 
-    def ask(texts: Sequence[str]) -> pb.EmbedResponse:
+    def ask(texts: Sequence[str]) -> Embeddings:
         requests.append(list(texts))
         return respond(texts)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attendant.v1 import text_pb2 as pb
 
 from commands.ask.bulk.in_process import InProcess
 from commands.ask.bulk.job import Job, run_job
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.work import served_model, work_of
+from service.calls.texts import Classify
 from tests.commands.ask.bulk.test_job import Interrupting, files_of
 
 ray: Any = pytest.importorskip("ray")
@@ -43,11 +43,11 @@ def cluster() -> Iterator[Any]:
 
 
 def job_of(exported: Path, source: Path, output: Path) -> Job:
-    request = pb.ClassifyRequest(model="spam", all_scores=True, truncate=True, background=True)
+    call = Classify(model="spam", all_scores=True, truncate=True, background=True)
     with InProcess(exported, "spam", num_threads=1) as local:
         model = served_model(local, "spam", "")
     named = {"model": model.name, "version": model.version, "precision": model.precision}
-    return Job(Source(source), output, work_of(request, model), named, 64, 2, 60.0)
+    return Job(Source(source), output, work_of(call, model), named, 64, 2, 60.0)
 
 
 @pytest.mark.timeout(LIMIT_S)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from attendant.v1 import generation_pb2, text_pb2
+from attendant.v1 import generation_pb2
 from tritonclient.grpc import service_pb2 as pb
 from typer.testing import CliRunner, Result
 
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
 from commands.main import app
+from service.calls.models import Models
 from service.errors import SettingError
 from tests.fakes.certificates import Authority
 from tests.fakes.command_line import PLAIN, run
@@ -252,7 +253,7 @@ async def test_a_connection_is_kept_until_the_server_ends_it(
 ) -> None:
     async with FakeHttp(*[whole(JSON_MODELS)] * 3, closes=closes).running() as fake:
 
-        def ask() -> list[text_pb2.ListModelsResponse]:
+        def ask() -> list[Models]:
             with Client(fake.address, 30.0) as client:
                 return [client.models() for _ in range(3)]
 

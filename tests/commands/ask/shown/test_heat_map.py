@@ -2,25 +2,32 @@
 
 import numpy as np
 import pytest
-from attendant.v1 import features_pb2 as pb
-from attendant.v1 import text_pb2
 from rich.console import Console
 
 from commands.ask.shown.heat_map import HeatMap, mean_weights, of_what, picture, without_special
+from service.calls.answers import AttentionMatrix, Timings, Token
+from service.calls.features import Attention
 from service.errors import SettingError
 
 FIRST, SECOND = [1.0, 0.0, 0.25, 0.75], [0.0, 1.0, 0.25, 0.75]
 
 
-def response(*matrices: tuple[int, int, list[float]]) -> pb.AttendResponse:
-    tokens = [text_pb2.Token(piece=piece) for piece in ("[CLS]", "Ġ$cat$[b]")]
-    return pb.AttendResponse(
+def attention(tokens: list[Token], *matrices: AttentionMatrix) -> Attention:
+    return Attention(
         model="m",
         version="1",
+        timings=Timings(),
+        num_tokens=len(tokens),
         queries=tokens,
         keys=tokens,
-        matrices=[pb.AttentionMatrix(layer=i, head=j, weights=w) for i, j, w in matrices],
+        matrices=matrices,
     )
+
+
+def response(*matrices: tuple[int, int, list[float]]) -> Attention:
+    tokens = [Token(0, piece, 0, 0) for piece in ("[CLS]", "Ġ$cat$[b]")]
+    made = (AttentionMatrix(i, j, np.array(w, np.float32)) for i, j, w in matrices)
+    return attention(tokens, *made)
 
 
 def test_several_matrices_are_shown_as_their_mean() -> None:
@@ -28,7 +35,7 @@ def test_several_matrices_are_shown_as_their_mean() -> None:
     assert found.tolist() == [[0.5, 0.5], [0.25, 0.75]]
 
 
-def shown(response: pb.AttendResponse, width: int = 80) -> list[str]:
+def shown(response: Attention, width: int = 80) -> list[str]:
     console = Console(width=width, no_color=True)
     with console.capture() as captured:
         console.print(HeatMap(response))
@@ -44,17 +51,13 @@ def test_a_rows_largest_weight_is_the_darkest_and_tokens_stand_beside_their_rows
     assert "█ is a row's largest weight, up to 1.000; layer 2, head 3; m version 1" in lines[-1]
 
 
-def long_response(num_tokens: int) -> pb.AttendResponse:
+def long_response(num_tokens: int) -> Attention:
     """Each token looks at itself, and a tenth as much at the first, which is special."""
     weights = np.eye(num_tokens, dtype=np.float32)
     weights[:, 0] += 0.1
-    tokens = [text_pb2.Token(piece="[CLS]")]
-    tokens += [
-        text_pb2.Token(piece=f"token{index}", start=index, end=index + 1)
-        for index in range(1, num_tokens)
-    ]
-    matrix = pb.AttentionMatrix(weights=weights.ravel())
-    return pb.AttendResponse(model="m", version="1", queries=tokens, keys=tokens, matrices=[matrix])
+    tokens = [Token(0, "[CLS]", 0, 0)]
+    tokens += [Token(0, f"token{index}", index, index + 1) for index in range(1, num_tokens)]
+    return attention(tokens, AttentionMatrix(0, 0, weights.ravel()))
 
 
 @pytest.mark.parametrize("width", [80, 100])

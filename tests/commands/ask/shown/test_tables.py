@@ -1,15 +1,18 @@
 """Tables of answers in a terminal: what stands below them is as wide as the terminal."""
 
+import numpy as np
 import pytest
-from attendant.v1 import features_pb2, reading_pb2
-from attendant.v1 import text_pb2 as pb
 from rich.console import Console, RenderableType
 
 from commands.ask.shown import tables
 from commands.ask.shown.comparison import ComparedWord
 from commands.ask.shown.model_table import ModelTable
+from service.calls.answers import Row, Timings
+from service.calls.models import ModelFacts, Models
+from service.calls.reading import Answers, Fill, FilledMask, FilledText, FilledTexts
+from service.calls.texts import Similarities
 
-TIMINGS = pb.Timings(queue_seconds=0.0001, compute_seconds=0.0016)
+TIMINGS = Timings(queue_seconds=0.0001, compute_seconds=0.0016)
 
 
 def lines_of(drawn: RenderableType, width: int = 80) -> list[str]:
@@ -21,14 +24,21 @@ def lines_of(drawn: RenderableType, width: int = 80) -> list[str]:
 
 def test_a_caption_is_not_wrapped_to_the_width_of_a_narrow_table() -> None:
     """Of an answer in 30 columns, and of two texts of one word: one line of some 60 characters."""
-    answer = reading_pb2.AnswerResponse(model="squad", version="1", num_tokens=9, timings=TIMINGS)
+    answer = Answers(
+        model="squad",
+        version="1",
+        num_tokens=9,
+        timings=TIMINGS,
+        answers=(),
+        no_answer_score=0.0,
+        num_windows=1,
+        windows=(),
+    )
     lines = lines_of(tables.answers(answer))
     assert max(map(len, lines[:-1])) < 40
     assert lines[-1] == "squad version 1, 9 tokens: queue 0.1 ms, compute 1.6 ms"
-    rows = [features_pb2.SimilarityRow(values=[1.0, 0.5])] * 2
-    alike = features_pb2.SimilarityResponse(
-        model="words", version="1", num_tokens=2, timings=TIMINGS, rows=rows
-    )
+    rows = [Row(np.array([1.0, 0.5], np.float32))] * 2
+    alike = Similarities(model="words", version="1", num_tokens=2, timings=TIMINGS, rows=rows)
     assert lines_of(tables.similarities(["a", "b"], alike))[-1].endswith("compute 1.6 ms")
 
 
@@ -42,9 +52,9 @@ def test_a_caption_that_is_longer_than_the_terminal_breaks_between_words() -> No
     assert all(40 < len(line) <= 80 for line in below if line.startswith(("1:", "2:")))
 
 
-MODELS = pb.ListModelsResponse(
-    models=[
-        pb.Model(
+MODELS = Models(
+    [
+        ModelFacts(
             name="a-name-of-twenty-letters",
             version="1234",
             task="token-classification",
@@ -53,9 +63,12 @@ MODELS = pb.ListModelsResponse(
             labels=["PER", "ORG", "LOC"],
             origin="distilled-from-another (Apache-2.0), fine-tuned on entities.tsv",
         ),
-        pb.Model(name="add", version="1", task="tensors"),
-        pb.Model(name="polite", version="1", task="text-generation", parent="chatty", origin="hub"),
-    ]
+        ModelFacts(name="add", version="1", task="tensors"),
+        ModelFacts(
+            name="polite", version="1", task="text-generation", parent="chatty", origin="hub"
+        ),
+    ],
+    1,
 )
 
 
@@ -77,7 +90,7 @@ def test_the_table_of_models_cuts_nothing(width: int) -> None:
 def test_the_table_of_models_shows_layout_and_device_of_graphs_for_cuda_alone(width: int) -> None:
     graphs = [("cuda", "paged"), ("cuda", ""), ("", ""), ("cpu", "")]
     shown = [
-        pb.Model(
+        ModelFacts(
             name="a",
             version="1",
             task="text-generation",
@@ -87,7 +100,7 @@ def test_the_table_of_models_shows_layout_and_device_of_graphs_for_cuda_alone(wi
         )
         for device, layout in graphs
     ]
-    text = "\n".join(lines_of(ModelTable(pb.ListModelsResponse(models=shown)), width))
+    text = "\n".join(lines_of(ModelTable(Models(shown, 1)), width))
     assert (text.count("fp16"), text.count("fp16, for cuda")) == (4, 1)
     assert text.count("fp16, paged, for cuda") == 1
     assert text.count("for cuda") == 2
@@ -95,39 +108,37 @@ def test_the_table_of_models_shows_layout_and_device_of_graphs_for_cuda_alone(wi
 
 def test_the_table_of_models_shows_the_ratio_by_which_a_layout_was_chosen() -> None:
     shown = [
-        pb.Model(name="a", version="1", precision="fp16", layout=layout, layout_reason=reason)
+        ModelFacts(name="a", version="1", precision="fp16", layout=layout, layout_reason=reason)
         for layout, reason in (
             ("", "1.34 times as fast as padded"),
             ("padded", "1.08 times as fast as packed"),
         )
     ]
-    text = "\n".join(lines_of(ModelTable(pb.ListModelsResponse(models=shown)), 200))
+    text = "\n".join(lines_of(ModelTable(Models(shown, 1)), 200))
     assert "fp16, packed (1.34 times as fast as padded)" in text
     assert "fp16, padded (1.08 times as fast as packed)" in text
 
 
 def test_the_table_of_models_shows_what_a_models_own_defaults_sample_with() -> None:
-    model = pb.Model(name="chat", version="1", task="text-generation")
-    assert "│ text " in " ".join(lines_of(ModelTable(pb.ListModelsResponse(models=[model])), 200))
-    model.sampling_defaults.update({"top_p": 0.8, "top_k": 20.0, "temperature": 0.7})
-    shown = " ".join(lines_of(ModelTable(pb.ListModelsResponse(models=[model])), 200))
+    model = ModelFacts(name="chat", version="1", task="text-generation")
+    assert "│ text " in " ".join(lines_of(ModelTable(Models([model], 1)), 200))
+    model = model.also(sampling_defaults={"top_p": 0.8, "top_k": 20.0, "temperature": 0.7})
+    shown = " ".join(lines_of(ModelTable(Models([model], 1)), 200))
     assert "text, by default with temperature 0.7, top_k 20, top_p 0.8" in shown
 
 
 def test_the_table_of_models_says_which_ones_take_chats() -> None:
-    model = pb.Model(name="talks", version="1", task="text-generation", has_chat_template=True)
-    models = pb.ListModelsResponse(models=[model])
-    assert "│ text and chats " in " ".join(lines_of(ModelTable(models), 200))
-    models.models[0].tool_call_form = "hermes"
-    models.models[0].sampling_defaults.update({"top_k": 20.0})
-    shown = " ".join(lines_of(ModelTable(models), 200))
+    model = ModelFacts(name="talks", version="1", task="text-generation", has_chat_template=True)
+    assert "│ text and chats " in " ".join(lines_of(ModelTable(Models([model], 1)), 200))
+    model = model.also(tool_call_form="hermes", sampling_defaults={"top_k": 20.0})
+    shown = " ".join(lines_of(ModelTable(Models([model], 1)), 200))
     assert "│ text, chats and calls of functions, by default with top_k 20" in shown
 
 
 def test_a_long_word_of_an_answer_is_broken_and_not_cut() -> None:
     """As the tokens of languages without spaces are."""
-    fill = reading_pb2.Fill(token="x" * 100, score=1.0)
-    masked = reading_pb2.FilledText(masks=[reading_pb2.FilledMask(fills=[fill])])
-    response = reading_pb2.FillMaskResponse(model="", version="", results=[masked])
+    fill = Fill(0, "x" * 100, 1.0, 0.0)
+    masked = FilledText([FilledMask(0, 6, [fill])], 3, False)
+    response = FilledTexts(model="", version="", timings=TIMINGS, num_tokens=3, results=[masked])
     rows = lines_of(tables.fills(["[MASK]"], response))[3:-2]
     assert "".join(rows).count("x") == 100

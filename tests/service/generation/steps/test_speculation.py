@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -155,6 +156,38 @@ def test_no_more_is_drafted_than_may_be_said(max_tokens: int, num_drafted: int) 
     """A draft of n tokens says n + 1."""
     draft = speculator_after(1).draft([agreeing(REPEATING, max_tokens)])
     assert (0 if draft is None else len(draft.token_ids)) == num_drafted
+
+
+@dataclass
+class Forced:
+    """A grammar that leaves one next token, a number of times."""
+
+    forced: tuple[int, ...]
+
+
+def forced(num_tokens: int) -> Sequence:
+    sequence = sequence_of(range(20), max_tokens=50)
+    sequence.sampler.grammar = Forced(tuple(range(num_tokens)))  # type: ignore[assignment]
+    return sequence
+
+
+@pytest.mark.parametrize(("num_forced", "num_drafted"), [(1, 1), (3, 3), (9, 3)])
+def test_forced_tokens_are_drafted_without_credit_for_them(
+    num_forced: int, num_drafted: int
+) -> None:
+    """All of them will be said: a run over four costs 1.3 steps, until one is measured."""
+    draft = speculator_after(1).draft([forced(num_forced)])
+    assert draft is not None
+    assert draft.token_ids.tolist() == list(range(num_drafted))
+    assert draft.is_forced
+
+
+def test_forced_tokens_are_not_drafted_where_a_run_over_them_gains_nothing() -> None:
+    """Four tokens in a run that costs 3.7 steps gain less than a tenth, in one of 3.6 more."""
+    for cost, is_drafted in ((3.7, False), (3.6, True)):
+        speculator = speculator_after(1)
+        speculator._check_costs[4] = cost * STEP_COST
+        assert (speculator.draft([forced(3)]) is not None) == is_drafted
 
 
 # --- in the engine: the same text -----------------------------------------------------------------

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from service.contract.embedder_use import unit
 from service.contract.manifest import Manifest
 from service.errors import InvalidArgument
 from service.serving.tasks.texts import (
@@ -91,6 +90,11 @@ def test_texts_are_as_alike_as_their_vectors() -> None:
     assert scaled.dtype == np.float32
 
 
-def test_a_vector_without_direction_stays_what_it_is() -> None:
-    units = unit(np.array([[3, 4], [0, 0]], np.float32))
-    assert units.ravel().tolist() == pytest.approx([0.6, 0.8, 0, 0])
+def test_texts_are_the_less_alike_the_further_apart_they_are() -> None:
+    """From [3, 4] to [0, 0] are 5, and 3 + 4 along the axes."""
+    texts, others = np.array([[3, 4]], np.float32), np.array([[0, 0], [3, 4]], np.float32)
+    assert similarity("euclidean", texts, others).tolist() == [[-5.0, 0.0]]
+    assert similarity("manhattan", texts, others).tolist() == [[-7.0, 0.0]]
+    for measure in ("euclidean", "manhattan"):
+        none = similarity(measure, texts[:0], others)
+        assert (none.shape, none.dtype.name) == ((0, 2), "float32")

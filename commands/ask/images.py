@@ -1,33 +1,18 @@
-"""The `classify-image` command: image files in, their labels out."""
+"""`attendant classify-image`: image files in, their labels out."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from attendant.v1 import vision_pb2 as pb
 
-from commands.ask.client.client import Client
-from commands.ask.options import MAX_UINT32, SERVER, AsJson, Model, Server, Version, asks, show
-from commands.ask.shown import tables
+from commands.ask.asked import Asked
 from service.errors import SettingError
 from service.settings import Settings
 
-Files = Annotated[list[Path], typer.Argument(help="One or more PNG or JPEG files.")]
 
-
-@asks
 def classify_image(
-    model: Model,
-    files: Files,
-    top_k: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=MAX_UINT32,
-            envvar="ATTENDANT_CLASSIFY_IMAGE_TOP_K",
-            help="Number of labels per image, most likely first; 0 prints all of them.",
-        ),
-    ] = 3,
+    asked: Asked,
+    files: Annotated[list[Path], typer.Argument(help="One or more PNG or JPEG files.")],
     invert: Annotated[
         bool,
         typer.Option(
@@ -37,20 +22,11 @@ def classify_image(
             "Pillow.",
         ),
     ] = False,
-    version: Version = "",
-    as_json: AsJson = False,
-    server: Server = SERVER,
 ) -> None:
-    request = pb.ClassifyImageRequest(
-        model=model,
-        version=version,
-        images=[_inverted(path) if invert else _content(path) for path in files],
-        top_k=top_k,
-        all_scores=not top_k,
-    )
-    with Client(*server) as client:
-        response = client.ask(request)
-    show(response, lambda found: tables.images([path.name for path in files], found), as_json)
+    call = asked.call(images=[_inverted(path) if invert else _content(path) for path in files])
+    with asked.client() as client:
+        answer = client.ask(call)
+    asked.show(answer, lambda found: asked.draw([path.name for path in files], found))
 
 
 def _inverted(path: Path) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from commands.ask.bulk.options import Files, given, input_of
+from commands.ask.files import Files, given, input_of
 from service.errors import SettingError
 
 

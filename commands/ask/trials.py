@@ -1,0 +1,79 @@
+"""The models of a server, each tried with its own example."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from attendant.v1 import generation_pb2
+from rich.text import Text
+
+from commands.ask.client.client import Client
+from commands.ask.client.refusal import CallError
+from commands.ask.shown.tables import Table, short
+from commands.ask.verb_command import named
+from commands.ask.verbs import VERBS, Verb
+from service.calls.models import ModelFacts
+
+TRIAL_TOKENS = 24  # of output, when a generative model is tried
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One model's answer to its example."""
+
+    model: ModelFacts
+    answer: str
+    latency_s: float
+
+
+def try_models(address: str, timeout_s: float) -> Iterator[Trial]:
+    """Ask every model that takes text its own example, where a text is all that its task needs."""
+    with Client(address, timeout_s) as client:
+        for model in client.models().models:
+            asked = _trial_of(model)
+            if asked is None or not model.example:
+                continue
+            started_s = time.monotonic()
+            try:
+                answer = asked(client)
+            except CallError as error:
+                answer = str(error)
+            yield Trial(model, answer, time.monotonic() - started_s)
+
+
+def _trial_of(model: ModelFacts) -> Callable[[Client], str] | None:
+    """A function that asks a model its example; None where its task needs more than a text."""
+    if model.task == "text-generation":
+        return lambda client: _continued(client, model)
+    verb = next((each for each in VERBS.values() if model.task in each.tasks and each.brief), None)
+    return None if verb is None else lambda client: _answered(client, model, verb)
+
+
+def _answered(client: Client, model: ModelFacts, verb: Verb) -> str:
+    call = named("service.calls.", verb.call)
+    answer = client.ask(call(model=model.name, version=model.version, texts=[model.example]))
+    brief: str = named("commands.ask.shown.", verb.brief)(answer.results[0])
+    return brief
+
+
+def _continued(client: Client, model: ModelFacts) -> str:
+    params = generation_pb2.SamplingParams(temperature=0.0, max_tokens=TRIAL_TOKENS)
+    request = generation_pb2.GenerateRequest(
+        model=model.name, version=model.version, text=model.example, sampling_params=params
+    )
+    return f"…{client.generate(request).results[0].text}"
+
+
+def trial_table(found: Iterable[Trial]) -> Table:
+    """Each model's answer to its example, with its duration."""
+    table = Table("model", "version", "precision", "asked", "answered", "latency")
+    for trial in found:
+        table.add_row(
+            Text(trial.model.name),
+            trial.model.version,
+            Text(trial.model.precision),
+            short(trial.model.example),
+            Text(trial.answer, "bold"),
+            f"{trial.latency_s * 1e3:.1f} ms",
+        )
+    return table
