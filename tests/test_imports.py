@@ -205,7 +205,7 @@ ROOMS = {
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
         "errors flags remarks train ask/client ask/options models export service/contract"
-        " service/settings"
+        " service/settings service/calls"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"

@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from attendant.v1 import generation_pb2, text_pb2
+from attendant.v1 import generation_pb2
 
 from commands.ask.client.client import Client
 from models.checkpoints.certificate import Certificate, certify
 from models.checkpoints.checkpoint import Checkpoint
 from models.checkpoints.probe_texts import COMPARED, PROBES
+from service.calls.models import ModelFacts
+from service.calls.texts import Classify, Embed, ScorePairs
+from service.calls.tokens import Tokenize
 
 # Largest difference of an output that is no fault, by the served precision.
 LIMITS = {"fp32": 1e-3, "fp16": 5e-2, "bf16": 4e-1}
@@ -66,7 +69,7 @@ class Verification:
         }
 
 
-def verify(client: Client, model: text_pb2.Model, source: Checkpoint, folder: Path) -> Verification:
+def verify(client: Client, model: ModelFacts, source: Checkpoint, folder: Path) -> Verification:
     """The comparisons of a served model with the checkpoint that was read of its folder."""
     certificate = certify(source, folder)
     texts, same = _tokens(client, model.name, source)
@@ -86,7 +89,7 @@ def _tokens(client: Client, name: str, source: Checkpoint) -> tuple[int, int]:
     same = 0
     for start in range(0, len(texts), BATCH):
         part = texts[start : start + BATCH]
-        response = client.ask(text_pb2.TokenizeRequest(model=name, texts=part))
+        response = client.ask(Tokenize(model=name, texts=part))
         for text, result in zip(part, response.results, strict=True):
             ids = [token.id for token in result.tokens]
             same += ids == source.tokenizer.encode(text).ids
@@ -108,15 +111,15 @@ def _logits(source: Checkpoint, *row: str) -> np.ndarray:
 
 
 def _of_embedding(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
-    rows = [generation_pb2.TokenIds(ids=source.tokenizer.encode(text).ids) for text in COMPARED]
-    response = client.ask(text_pb2.EmbedRequest(model=name, token_ids=rows))
-    served = np.array([list(result.values) for result in response.results])
+    rows = [source.tokenizer.encode(text).ids for text in COMPARED]
+    response = client.ask(Embed(model=name, token_ids=rows))
+    served = np.array([result.numbers for result in response.results])
     expected = np.array([_logits(source, text) for text in COMPARED])
     return "vectors", float(np.abs(served - expected).max())
 
 
 def _of_classes(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
-    request = text_pb2.ClassifyRequest(model=name, texts=COMPARED, all_scores=True)
+    request = Classify(model=name, texts=COMPARED, all_scores=True)
     differences = []
     for text, result in zip(COMPARED, client.ask(request).results, strict=True):
         logits = torch.from_numpy(_logits(source, text))
@@ -130,9 +133,7 @@ def _of_classes(client: Client, name: str, source: Checkpoint) -> tuple[str, flo
 
 def _of_pairs(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
     seconds = [COMPARED[number - 1] for number in range(len(COMPARED))]
-    request = text_pb2.ScorePairsRequest(
-        model=name, texts=COMPARED, text_pairs=seconds, raw_scores=True
-    )
+    request = ScorePairs(model=name, texts=COMPARED, text_pairs=seconds, raw_scores=True)
     response = client.ask(request)
     expected = [_logits(source, *pair)[0] for pair in zip(COMPARED, seconds, strict=True)]
     served = [result.score for result in response.results]
@@ -146,7 +147,7 @@ def _of_writing(client: Client, name: str, source: Checkpoint) -> tuple[str, flo
     for text in COMPARED:
         prompt = source.tokenizer.encode(text).ids
         request = generation_pb2.GenerateRequest(model=name, text=text, sampling_params=params)
-        (result,) = client.ask(request).results
+        (result,) = client.generate(request).results
         written = list(result.token_ids)
         row = torch.tensor([[*prompt, *written]])
         logits = source.model(row)[0, len(prompt) - 1 : -1].log_softmax(-1)
