@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from attendant.v1 import generation_pb2
+from attendant.v1 import generation_pb2, text_pb2
 
 from commands.ask.client.client import Client
 from models.checkpoints.certificate import Certificate, certify
 from models.checkpoints.checkpoint import Checkpoint
 from models.checkpoints.probe_texts import COMPARED, PROBES
 from service.calls.models import ModelFacts
-from service.calls.texts import Classify, Embed, ScorePairs
-from service.calls.tokens import Tokenize
 
 # Largest difference of an output that is no fault, by the served precision.
 LIMITS = {"fp32": 1e-3, "fp16": 5e-2, "bf16": 4e-1}
@@ -83,13 +81,19 @@ def verify(client: Client, model: ModelFacts, source: Checkpoint, folder: Path) 
     )
 
 
+def _ask(client: Client, method: str, request: Any) -> Any:
+    """The response of a method of the service of texts."""
+    response = getattr(text_pb2, f"{method}Response")
+    return client.call(f"/attendant.v1.TextService/{method}", response, request)
+
+
 def _tokens(client: Client, name: str, source: Checkpoint) -> tuple[int, int]:
     """Numbers of texts, and of those that the server splits as the import does."""
     texts = [text for text in PROBES if text.strip() and "\0" not in text]
     same = 0
     for start in range(0, len(texts), BATCH):
         part = texts[start : start + BATCH]
-        response = client.ask(Tokenize(model=name, texts=part))
+        response = _ask(client, "Tokenize", text_pb2.TokenizeRequest(model=name, texts=part))
         for text, result in zip(part, response.results, strict=True):
             ids = [token.id for token in result.tokens]
             same += ids == source.tokenizer.encode(text).ids
@@ -111,17 +115,17 @@ def _logits(source: Checkpoint, *row: str) -> np.ndarray:
 
 
 def _of_embedding(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
-    rows = [source.tokenizer.encode(text).ids for text in COMPARED]
-    response = client.ask(Embed(model=name, token_ids=rows))
-    served = np.array([result.numbers for result in response.results])
+    rows = [generation_pb2.TokenIds(ids=source.tokenizer.encode(text).ids) for text in COMPARED]
+    response = _ask(client, "Embed", text_pb2.EmbedRequest(model=name, token_ids=rows))
+    served = np.array([list(result.values) for result in response.results])
     expected = np.array([_logits(source, text) for text in COMPARED])
     return "vectors", float(np.abs(served - expected).max())
 
 
 def _of_classes(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
-    request = Classify(model=name, texts=COMPARED, all_scores=True)
+    request = text_pb2.ClassifyRequest(model=name, texts=COMPARED, all_scores=True)
     differences = []
-    for text, result in zip(COMPARED, client.ask(request).results, strict=True):
+    for text, result in zip(COMPARED, _ask(client, "Classify", request).results, strict=True):
         logits = torch.from_numpy(_logits(source, text))
         function = source.text_network.score_function or "softmax"
         scores = SCORES[function](logits).numpy()
@@ -133,8 +137,10 @@ def _of_classes(client: Client, name: str, source: Checkpoint) -> tuple[str, flo
 
 def _of_pairs(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
     seconds = [COMPARED[number - 1] for number in range(len(COMPARED))]
-    request = ScorePairs(model=name, texts=COMPARED, text_pairs=seconds, raw_scores=True)
-    response = client.ask(request)
+    request = text_pb2.ScorePairsRequest(
+        model=name, texts=COMPARED, text_pairs=seconds, raw_scores=True
+    )
+    response = _ask(client, "ScorePairs", request)
     expected = [_logits(source, *pair)[0] for pair in zip(COMPARED, seconds, strict=True)]
     served = [result.score for result in response.results]
     return "logits", float(np.abs(np.array(served) - np.array(expected)).max())
