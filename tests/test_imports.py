@@ -204,7 +204,8 @@ ROOMS = {
     ),
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
-        "errors flags remarks train models export service/contract service/settings"
+        "errors flags remarks train ask/client ask/options models export service/contract"
+        " service/settings service/calls"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"
