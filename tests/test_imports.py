@@ -258,7 +258,12 @@ OWNERS = {
     ),
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/api/services.py", "service/api/generation_messages.py", ASKING),
+    "attendant": (
+        "service/api/services.py",
+        "service/api/generation_messages.py",
+        ASKING,
+        "commands/folders/verification.py",
+    ),
     "uvicorn": ("service/http/wire/connection.py",),
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
