@@ -144,11 +144,11 @@ def test_two_models_of_one_name_are_refused(made: tuple[Path, Path]) -> None:
 
 
 def test_a_folder_that_is_refused_is_refused_as_by_import(tmp_path: Path) -> None:
-    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    (tmp_path / "x.tflite").write_bytes(b"")
     line = ["serve", str(tmp_path), "--folder-cache", str(tmp_path / "cache")]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 1
-    assert "is a folder of GGUF" in result.output
+    assert "is a folder of TensorFlow Lite" in result.output
 
 
 def test_a_missing_library_is_said_before_anything_is_made(
