@@ -164,7 +164,7 @@ class ExportSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class AdapterSettings(Settings):
-    """Where an adapter goes, and which model it is for."""
+    """Place of an adapter, and the model that it is for."""
 
     name: str = setting(REQUIRED, "Name under which the adapter is served.")
     base: str = setting(REQUIRED, "Name of its base model in the repository.")

@@ -119,7 +119,7 @@ class App:
 
     @property
     def page_in_words(self) -> str:
-        """Where a browser finds the models, as the end of a line of the log."""
+        """Address at which a browser finds the models, as the end of a line of the log."""
         settings = self._settings
         if self.http_port is None or not settings.playground:
             return ""

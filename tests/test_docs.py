@@ -153,7 +153,7 @@ def _sentences(text: str) -> list[str]:
     text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(?:    |\||#|!\[).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    blocks = re.split(r"\n\s*\n|^- ", text, flags=re.MULTILINE)
+    blocks = re.split(r"\n\s*\n|^- |^\d+\. ", text, flags=re.MULTILINE)
     return [one for block in blocks for one in re.split(r"(?<=[.!?])\s+", block.strip()) if one]
 
 
@@ -164,6 +164,18 @@ def test_readme_is_short() -> None:
 def test_nine_of_ten_sentences_of_readme_have_at_most_25_words() -> None:
     lengths = [len(sentence.split()) for sentence in _sentences(README)]
     assert quantiles(lengths, n=10)[-1] <= MOST_WORDS_OF_A_SENTENCE
+
+
+BY_HAND = [page for page in PAGES if "benchmarks" not in page.parts and page.name != "cuda.md"]
+MOST_WORDS_OF_A_PAGE_S_SENTENCE, FEW_SENTENCES = 33, 10
+
+
+@pytest.mark.parametrize("page", BY_HAND, ids=lambda page: page.name)
+def test_nine_of_ten_sentences_of_a_page_have_at_most_33_words(page: Path) -> None:
+    """Pages of a few sentences are left out, where one of them is a tenth."""
+    lengths = [len(each.split()) for each in _sentences(page.read_text(encoding="utf-8"))]
+    if len(lengths) >= FEW_SENTENCES:
+        assert quantiles(lengths, n=10)[-1] <= MOST_WORDS_OF_A_PAGE_S_SENTENCE
 
 
 def test_readme_begins_with_what_it_is_and_how_it_answers() -> None:

@@ -29,7 +29,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """How requests are sent, and what becomes of those that fail."""
+    """Rules of sending requests, and of those that fail."""
 
     in_flight: int = REQUESTS_IN_FLIGHT
     # Statuses after which a request is sent again in halves, until the culprits are found.

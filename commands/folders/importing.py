@@ -11,7 +11,7 @@ from rich.console import Console
 
 from commands.train.running import summary
 from models.checkpoints.adapters import merged
-from models.checkpoints.certificate import certify
+from models.checkpoints.certificate import Certificate, certify
 from models.checkpoints.checkpoint import (
     Checkpoint,
     check_replaceable,
@@ -20,7 +20,8 @@ from models.checkpoints.checkpoint import (
 )
 from models.checkpoints.embedder_use import parse_dimensions
 from models.checkpoints.file_names import CONFIG_FILE
-from models.checkpoints.hub import download_folder, is_hub_id
+from models.checkpoints.gguf.folders import gguf_at
+from models.checkpoints.hub import download_folder
 from models.checkpoints.peft import read_peft
 from models.checkpoints.plan import OWN_FORMAT
 from models.checkpoints.yes_no import as_yes_no_scorer, read_template, with_pair_template
@@ -48,9 +49,9 @@ def certified(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> 
 
     Raises `CheckpointError` for one that differs, unless the settings accept it.
     """
-    folder = Path(source)
-    if not folder.exists() and is_hub_id(source):
-        folder = download_folder(source)
+    if gguf_at(Path(source)) is not None:
+        return _with(checkpoint, Certificate(why_not="GGUF has no network of transformers' own"))
+    folder = Path(source) if Path(source).is_dir() else download_folder(source)
     is_own = read_object(folder / CONFIG_FILE, optional=True).get("format") == OWN_FORMAT
     if settings.compare == "none" or is_own:
         return checkpoint
@@ -64,6 +65,10 @@ def certified(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> 
     )
     if settings.compare == "auto":
         certificate.check()
+    return _with(checkpoint, certificate)
+
+
+def _with(checkpoint: Checkpoint, certificate: Certificate) -> Checkpoint:
     return replace(checkpoint, certificate={**certificate.to_dict(), "text": str(certificate)})
 
 

@@ -26,10 +26,11 @@ def key_of(contents: object, options: Mapping[str, Any]) -> str:
 
 
 def contents_of(folder: Path) -> list[Any]:
-    """The files of a folder, each with what tells it from another."""
+    """The files of a folder, or one file, each with what tells it from another."""
     files: list[Any] = []
-    for path in sorted(folder.rglob("*")):
-        inner = path.relative_to(folder)
+    root = folder.parent if folder.is_file() else folder
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
+        inner = path.relative_to(root)
         if any(part.startswith(".") for part in inner.parts) or not path.is_file():
             continue
         if len(files) == MAX_FILES:

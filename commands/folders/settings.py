@@ -11,7 +11,7 @@ CACHE_VARIABLE = "ATTENDANT_FOLDER_CACHE"
 
 @dataclass(frozen=True, slots=True)
 class FolderSettings(Settings):
-    """Where folders come from, and where their exports are kept."""
+    """Places that folders come from, and that their exports are kept in."""
 
     revision: str | None = setting(
         None,

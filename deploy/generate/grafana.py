@@ -83,7 +83,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _variables() -> list[dict[str, Any]]:
-    """What a reader chooses: the source; then releases, servers and models, several or all."""
+    """Choices of a reader: the source; then releases, servers and models, several or all."""
     several = {"datasource": SOURCE, "refresh": 2, "multi": True, "includeAll": True}
     chosen = {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
     release = 'namespace=~"$namespace",job=~"$job"'

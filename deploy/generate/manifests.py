@@ -127,7 +127,7 @@ def _text(one: Object) -> str:
 
 
 def _needs(objects: list[Object]) -> str:
-    """What must be there before: `kubectl apply` says nothing of it, and pods wait for ever."""
+    """Objects that must be there before, as pods wait for them without end."""
     (deployment,) = (one for one in objects if one["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     (image,) = (each["image"] for each in pod["containers"] if each["name"] == "attendant")

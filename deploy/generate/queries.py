@@ -27,7 +27,7 @@ class Query:
 
     @property
     def names(self) -> set[str]:
-        """Of the metrics that it reads."""
+        """Names of the metrics that it reads."""
         return set(NAMES.findall(BESIDES.sub(" ", self.expression))) - KEYWORDS
 
 
@@ -59,7 +59,7 @@ def recorded() -> set[str]:
 
 
 def read_names() -> Iterator[tuple[str, set[str]]]:
-    """Who reads which metrics, dashboards by their uid; through recorded rules, too."""
+    """Readers and their metrics, dashboards by their uid; through recorded rules, too."""
     sources = {query.where: query.names for query in rule_queries()}
 
     def metrics_of(names: set[str]) -> set[str]:

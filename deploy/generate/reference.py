@@ -1,4 +1,4 @@
-"""Write the tables of pages that the code has: settings, commands, metrics, keys, rooms.
+"""Write the tables of pages that the code has: settings, commands, calls, metrics, keys, rooms.
 
 `python -m deploy.generate.reference`. Each table stands between two marks; what is around them is
 written by hand. A test fails if a page is stale.
@@ -15,10 +15,8 @@ from typer.models import OptionInfo
 
 from commands.main import COMMANDS, app
 from commands.serve import serve_command
-from deploy.generate import metrics, rooms
+from deploy.generate import bounds, calls, metrics, rooms
 from models.checkpoints.setting_keys import table_of_keys
-from service.calls.record import abouts, bounds_of, names_in
-from service.calls.sampling import Sampling
 
 FOLDER = Path(__file__).parents[2] / "docs"
 BEGIN = "<!-- written by python -m deploy.generate.reference -->\n"
@@ -43,7 +41,7 @@ def _commands() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    """A table for each panel of `attendant serve --help`."""
+    """A table for each panel of `attendant serve --help`, and one of bounds without a flag."""
     parameters = inspect.signature(serve_command).parameters.values()
     options = [each for each in parameters if isinstance(each.default, OptionInfo)]
     for panel in dict.fromkeys(each.default.rich_help_panel for each in options):
@@ -53,6 +51,8 @@ def _settings() -> Iterator[str]:
         for each in options:
             if each.default.rich_help_panel == panel:
                 yield _row(each.name, each.default)
+    yield "\n## Bounds without a flag\n"
+    yield from bounds.table()
     yield ""
 
 
@@ -75,30 +75,10 @@ def _range(low: float | None, high: float | None) -> str:
     return f"at least {low:,}" if high is None else f"{low:,} to {high:,}"
 
 
-def _sampling() -> Iterator[str]:
-    """The parameters of generation, as their record says them."""
-    yield "| parameter | values | default | meaning | OpenAI | Hugging Face |"
-    yield "|---|---|---|---|---|---|"
-    bounds = {bound.name: str(bound) for bound in bounds_of(Sampling)}
-    dialects = [names_in(dialect, Sampling) for dialect in ("openai", "tgi")]
-    for each in (each for each in abouts(Sampling) if each.help):
-        limits = each.says
-        values = bounds.get(each.name, "")
-        if "unit" in limits:
-            values = f"at most {limits['most']:,} {limits['unit']}"
-        if "longest" in limits:
-            longest = f"{limits['longest']} characters"
-            values = f"{values} of {longest}" if values else f"at most {longest}"
-        default = f"`{each.default}`" if isinstance(each.default, int | float) else ""
-        name = f"`{each.name}`{' (not of a search)' if 'off_with_beams' in limits else ''}"
-        others = (f"`{names[each.name]}`" if each.name in names else "" for names in dialects)
-        yield f"| {name} | {values} | {default} | {each.help} | {' | '.join(others)} |"
-
-
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
-    "reference/calls.md": _sampling,
     "reference/commands.md": _commands,
     "reference/settings.md": _settings,
+    "reference/calls.md": calls.tables,
     "reference/metrics.md": metrics.tables,
     "reference/checkpoints.md": lambda: iter(table_of_keys().splitlines()),
     "explanation/architecture.md": rooms.table,

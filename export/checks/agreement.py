@@ -193,7 +193,7 @@ def _same_label_sets(outputs: Sequence[TextOutputs], _: Sequence[str]) -> dict[s
 def _score_agreement(
     outputs: Sequence[TextOutputs], _: Sequence[str], scores_by: str
 ) -> dict[str, float]:
-    """How scores [T, outputs] go together: scores that are all alike have no correlation."""
+    """Correlation of scores [T, outputs]: scores that are all alike have no correlation."""
     by_graph, by_network = (
         SCORES[scores_by](np.concatenate(logits).astype(np.float64))
         for logits in ([each.by_graph for each in outputs], [each.by_network for each in outputs])

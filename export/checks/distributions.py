@@ -1,4 +1,4 @@
-"""How far a graph moves the numbers that clients read: probabilities, similarities, scores.
+"""Distances by which a graph moves numbers for clients: probabilities, similarities, scores.
 
 A label, or the first word for a mask, can stay while its probability is off by a factor. So where
 the number is the answer it is compared itself, by its largest change over texts. Of probabilities

@@ -1,4 +1,4 @@
-"""How like the network's the further answers of an embedder are: weights of words, tokens' vectors.
+"""Agreement of an embedder's further answers with the network's: weights of words, tokens' vectors.
 
 Measured on texts, as agreement is. Of weights that is Pearson's correlation, over all of all texts;
 of vectors the mean cosine.

@@ -1,4 +1,4 @@
-"""Where the tokens of a batch are while a graph computes: packed, padded, or one of each row.
+"""Layouts of the tokens of a batch while a graph computes: packed, padded, or one of each row.
 
 Between attentions the real tokens of all rows lie one after the other, [1, N, D]; attention alone
 sees rows of one length, [B, S, D]. `Padded` leaves the batch as it is, and `OneToken` has a packing

@@ -1,4 +1,4 @@
-"""How an embedder is made use of, as its publisher declares it: prompts, widths, the measure.
+"""Use of an embedder, as its publisher declares it: prompts, widths, the measure.
 
 sentence-transformers writes prompts and the measure into config_sentence_transformers.json; the
 widths that vectors may be cut to stand in config.json, by the names that vLLM reads too, or are

@@ -135,7 +135,7 @@ class Plan:
     @property
     def name(self) -> str:
         """The name under which the folder is served unless another is given."""
-        return name_of(self.folder.resolve().name.removesuffix(SUFFIX))
+        return name_of(self.folder.resolve().name)
 
     def check(self) -> None:
         """Raise `CheckpointError` where the folder cannot be taken."""
@@ -144,8 +144,8 @@ class Plan:
 
 
 def name_of(source: str) -> str:
-    """The last part of a folder or hub id as a model's name: lower case, of few characters."""
-    last = source.rstrip("/").rpartition("/")[2].lower()
+    """The last part of a path or hub id as a model's name: lower case, of few characters."""
+    last = source.rstrip("/").rpartition("/")[2].lower().removesuffix(SUFFIX)
     return re.sub(r"[^a-z0-9._-]+", "-", last).strip(".-") or "model"
 
 

@@ -41,7 +41,7 @@ UNWEIGHTED = {
 
 @dataclass(frozen=True, slots=True)
 class TermPooling:
-    """How logits of words become weights of words."""
+    """Pooling of logits of words to weights of words."""
 
     pooling: str  # over tokens
     weights: str  # of logits

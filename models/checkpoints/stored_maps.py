@@ -54,7 +54,7 @@ class StoredMap:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How a family names its weights."""
+    """A family's names of its weights."""
 
     name_in_file: Callable[[str], str]  # of our weight; raises KeyError where it has no name
     plain: Callable[[str], str]  # a name without what stands before it in networks with a head

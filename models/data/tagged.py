@@ -34,7 +34,7 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often one type or label, or all together, was found, was said and is true."""
+    """Counts of one type or label, or of all together: found, said and true."""
 
     correct: int
     predicted: int

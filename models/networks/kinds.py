@@ -74,7 +74,7 @@ class Kind:
 def _sized(
     network: Callable[[Any], nn.Module], config: type[Config]
 ) -> Callable[[Values, int], nn.Module]:
-    """How a network is built that needs its sizes only."""
+    """Builder of a network that needs its sizes only."""
     return lambda values, _: network(config.from_dict(values[config.section]))
 
 
@@ -83,7 +83,7 @@ def _encoder(values: Values) -> Encoder:
 
 
 def _on_encoder(network: Callable[..., nn.Module]) -> Callable[[Values, int], nn.Module]:
-    """How a network is built that is an encoder, and a head that config.json describes."""
+    """Builder of an encoder with a head that config.json describes."""
     return lambda values, _: network(_encoder(values), **values["head"])
 
 

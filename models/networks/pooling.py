@@ -1,4 +1,4 @@
-"""How the hidden states of a text's tokens become one vector, as sentence-transformers has it.
+"""Pooling of the hidden states of a text's tokens to one vector, as sentence-transformers has it.
 
 Several poolings, with + between their names, give their vectors one after the other. Rows are
 right-padded. Knows nothing about files.

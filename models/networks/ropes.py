@@ -17,7 +17,7 @@ NO_ROPE = -1  # of a layer whose queries and keys are not rotated
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """How queries and keys are rotated: by position times these, in radians.
+    """Rotation of queries and keys: by position times these, in radians.
 
     Pairs of values that are half of the rotated part apart are turned together. `factor` multiplies
     sine and cosine, as some ways of stretching a context do.

@@ -1,4 +1,4 @@
-"""How well a BERT has learnt the probabilities of everyday sentences.
+"""Measure of how well a BERT has learnt the probabilities of everyday sentences.
 
     python -m models.recipes.everyday_fills CHECKPOINT
 

@@ -180,11 +180,11 @@ def evaluate(space: WordSpace) -> WordEvaluation:
 
 
 def _rank(answer: str, found: Iterable[str]) -> int | None:
-    """Its place among them, from 0."""
+    """Place of a word among its neighbours, from 0."""
     return next((place for place, word in enumerate(found) if word == answer), None)
 
 
 def _share(values: Iterable[float]) -> float:
-    """Their mean, a truth being 1."""
+    """Mean of the values, a truth being 1."""
     counted = list(values)
     return sum(counted) / max(1, len(counted))

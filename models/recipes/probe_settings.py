@@ -11,7 +11,7 @@ from models.training.settings import MAX_SEED
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings(Settings):
-    """How linear classifiers of words are trained."""
+    """Settings of training linear classifiers of words."""
 
     epochs: int = setting(
         10, "Passes over the words; a linear classifier learns little in more.", 1, 1_000

@@ -1,4 +1,4 @@
-"""How well an ELMo separates the meanings of a word.
+"""Measure of how well an ELMo separates the meanings of a word.
 
     python -m models.recipes.senses CHECKPOINT
 

@@ -1,4 +1,4 @@
-"""How well a classifier does on labelled rows, and what a network gives for each token of them.
+"""Evaluation of a classifier on labelled rows, and what a network gives for each token of them.
 
 Knows nothing about files or training. Always in float32, because that is how the model will be
 judged in the precision of its reader, not of its training.

@@ -28,7 +28,7 @@ MAX_SEED = 2**63 - 1  # torch.manual_seed takes no more
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings(LoraSettings):
-    """How a checkpoint is fine-tuned.
+    """Settings of fine-tuning a checkpoint.
 
     A learning rate of None follows from the network, and is filled in before use
     (`models/recipes/finetune.py`).

@@ -17,7 +17,7 @@ else:
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Where a request spent its time, in seconds."""
+    """Durations of the parts of a request, in seconds."""
 
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
@@ -84,7 +84,10 @@ class AttentionMatrix(msgspec.Struct, frozen=True):
 
 def numbers_of(values: Values) -> list[float]:
     """The values of a row, as JSON has them."""
-    return [] if isinstance(values, tuple) else list(values.tolist())
+    import numpy as np
+
+    numbers: list[float] = np.asarray(values).tolist()
+    return numbers
 
 
 def single(value: float) -> float:

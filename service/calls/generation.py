@@ -19,7 +19,7 @@ class Generate(Call, frozen=True):
     prompt: Annotated[
         Prompt | None, said("A text, token ids, or messages to answer.", flag=False)
     ] = None
-    sampling_params: Annotated[Sampling, said("How tokens are chosen.")] = Sampling()
+    sampling_params: Annotated[Sampling, said("Sampling parameters.")] = Sampling()
     priority: Annotated[
         int,
         said(
@@ -60,7 +60,7 @@ class GenerationUsage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GenerationTimings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a request spent its time, in seconds."""
+    """Durations of the parts of a generation, in seconds."""
 
     queue_seconds: float = 0.0
     time_to_first_token_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""How the tokens of an output are chosen, and when it stops: one field, one place.
+"""Sampling parameters: the choice of tokens and the end of an output, one field in one place.
 
 Names and meanings are vLLM's, which others share, so that clients of its Triton backend need no
 change; further ones are `banned_token_ids` and `no_repeat_ngram_size` (transformers'). Knows

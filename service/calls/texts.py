@@ -86,12 +86,18 @@ class Similarity(Call, frozen=True):
     ] = ()
     others: Annotated[
         Texts,
-        said("With these; none: with each other.", counted=True, also={"huggingface": "sentences"}),
+        said(
+            "Texts to compare them with; by default each other.",
+            counted=True,
+            also={"huggingface": "sentences"},
+        ),
     ] = ()
     truncate: Annotated[bool, said(CUT)] = False
     measure: Annotated[Measure, said("By default the model's own, or cosine.")] = ""
     prompt_name: Annotated[str, said(_PROMPT_NAME)] = ""
-    others_prompt_name: Annotated[str, said("The same of the others.")] = ""
+    others_prompt_name: Annotated[
+        str, said("Name of the prompt to put in front of each of the others.")
+    ] = ""
     dimensions: Annotated[int, said(_WIDTH, low=0, high=U32)] = 0
 
 

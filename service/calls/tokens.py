@@ -14,7 +14,9 @@ class Tokenize(Call, frozen=True):
     """Texts, or a conversation, whose tokens are asked for."""
 
     texts: Annotated[Texts, said("Texts to read.", counted=True, also={"openai": "prompt"})] = ()
-    omit_special_tokens: Annotated[bool, said("Leave out what is put around a text.")] = False
+    omit_special_tokens: Annotated[bool, said("Leave out the special tokens around each text.")] = (
+        False
+    )
     conversation: Annotated[
         Conversation | None,
         said("In place of texts: the messages of a chat.", also={"openai": "messages"}),

@@ -1,4 +1,4 @@
-"""How a prompt's text becomes tokens: with special tokens around it or not, whole or cut. Pure."""
+"""Reading of a prompt's text as tokens: with special tokens or not, whole or cut. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

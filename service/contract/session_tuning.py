@@ -1,4 +1,4 @@
-"""How ONNX Runtime computes a model, as `config.pbtxt` says: Triton's parameters and accelerators.
+"""ONNX Runtime's options for a model, as `config.pbtxt` says: Triton's parameters and accelerators.
 
 Names and values are checked against tables. Knows nothing of sessions.
 docs/how-to/cuda.md says what was verified on CUDA.

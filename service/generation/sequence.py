@@ -157,7 +157,7 @@ class Sequence:
         return self.request.params.prompt_logprobs is not None and self.leader is None
 
     def num_scored(self, num_new_tokens: int) -> int:
-        """How many of its next tokens have logits that score the prompt's token after them."""
+        """Number of its next tokens whose logits score the prompt's token after them."""
         if not self.scores_prompt:
             return 0
         return max(0, min(num_new_tokens, self.num_prompt_tokens - 1 - self.num_computed_tokens))

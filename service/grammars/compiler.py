@@ -140,7 +140,7 @@ class GrammarCompiler:
 
 
 class GrammarMatcher:
-    """Where one output stands in its grammar, and which tokens may come next.
+    """Place of one output in its grammar, and the tokens that may come next.
 
     `forced` are the tokens that must come next, spelled as the tokenizer spells their text, where
     the grammar leaves one text only; else `mask` says which may. Both are computed when they are
@@ -200,7 +200,7 @@ class GrammarMatcher:
         self._forced, self._mask = rest or None, None
 
     def num_valid(self, token_ids: Sequence[int]) -> int:
-        """How many of these tokens may follow, one after the other."""
+        """Number of these tokens that may follow, one after the other."""
         started_s = time.thread_time()
         # An id that the library does not know is an error to it, of which it does not recover.
         known = list(takewhile(self._num_known.__gt__, token_ids))

@@ -6,7 +6,7 @@ decision. Pure.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeGuard
 
 from service.grammars.schema_places import Schema, all_schemas, path_of
 
@@ -71,7 +71,7 @@ def meaning_of(error: str) -> str:
     return error
 
 
-def _fits(keyword: str, value: Any) -> bool:  # noqa: ANN401 - JSON's
+def _fits(keyword: str, value: object) -> bool:
     expected = EXPECTED[keyword]
     if keyword == "type":
         return value in TYPES if isinstance(value, str) else _is_list_of_types(value)
@@ -99,7 +99,7 @@ def _is_list_of_types(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(each in TYPES for each in value)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -6,7 +6,7 @@ be taken, and those right behind it must not. Pure.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -165,7 +165,7 @@ def _strictest(
     bounds: Mapping[str, Any],
     own: str,
     exclusive: str,
-    choose: Any,  # noqa: ANN401
+    choose: Callable[[Iterable[Fraction]], Fraction],
 ) -> tuple[Fraction, bool] | None:
     value, limit = bounds.get(own), bounds.get(exclusive)
     if limit is True:  # as draft 4 has it

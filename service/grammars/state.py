@@ -99,7 +99,7 @@ class GrammarState:
         return self._forced
 
     def num_valid(self, token_ids: np.ndarray) -> int:
-        """How many of these tokens may follow, one after the other."""
+        """Number of these tokens that may follow, one after the other."""
         return self._kept(lambda: self._matcher.num_valid(token_ids.tolist()), 0)
 
     def allows(self, token_id: int) -> bool:

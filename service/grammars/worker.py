@@ -192,12 +192,13 @@ def _bound(start: Values) -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (start["stack_bytes"], hard))
 
 
-def _read(stream: BinaryIO) -> Any:  # noqa: ANN401 - any JSON
-    """The next frame. Raises `EOFError`."""
+def _read(stream: BinaryIO) -> dict[str, Any]:
+    """The object in the next frame. Raises `EOFError`."""
     head = stream.read(SIZE.size)
     if len(head) < SIZE.size:
         raise EOFError
-    return json.loads(stream.read(SIZE.unpack(head)[0]))
+    values: dict[str, Any] = json.loads(stream.read(SIZE.unpack(head)[0]))
+    return values
 
 
 def _write(stream: BinaryIO, value: Values) -> None:

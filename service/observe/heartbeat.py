@@ -1,4 +1,4 @@
-"""How long the event loop stands still, as other threads see it.
+"""Duration for which the event loop stands still, as other threads see it.
 
 The loop beats ten times a second. A thread that answers probes reads when it last did, so that a
 loop that works on one heavy request is told from one that never comes back. `Heartbeat` is a policy
@@ -30,7 +30,7 @@ class Heartbeat:
         self._last_s = now_s
 
     def gap_s(self, now_s: float) -> float:
-        """How long the loop has been standing still: the time by which its beat is late."""
+        """Seconds for which the loop stands still: the time by which its beat is late."""
         return max(0.0, now_s - self._last_s - BEAT_S)
 
     def longest_gap_s(self, now_s: float) -> float:

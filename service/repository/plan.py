@@ -67,7 +67,7 @@ class ModelPlan:
 
     @property
     def layout(self) -> str:
-        """How an encoder's graph takes a batch: packed or padded."""
+        """Layout in which an encoder's graph takes a batch: packed or padded."""
         return (self.manifest and self.manifest.layout) or "packed"
 
     @property

@@ -22,7 +22,7 @@ from service.rpc.status import (
 )
 from service.serving.model import Caller
 
-_FACTORIES: dict[str, Callable[..., Any]] = {
+_FACTORIES: dict[str, Callable[..., "grpc.RpcMethodHandler[Any, Any]"]] = {
     "unary": grpc.unary_unary_rpc_method_handler,
     "writing": grpc.unary_stream_rpc_method_handler,
     "exchange": grpc.stream_stream_rpc_method_handler,
@@ -39,7 +39,7 @@ def services(
         )
 
 
-def _handler(operation: Operation, send_timeout_s: float) -> Any:  # noqa: ANN401 - has no public type
+def _handler(operation: Operation, send_timeout_s: float) -> "grpc.RpcMethodHandler[Any, Any]":
     makers = {"unary": _unary, "writing": _writing, "exchange": _exchange}
     return _FACTORIES[operation.kind](
         makers[operation.kind](operation, send_timeout_s),

@@ -66,7 +66,7 @@ def too_old(cuda_version: str, found: str = "") -> str:
 
 
 def memory(device_id: int, cuda_version: str, load: Load = ctypes.CDLL) -> str:
-    """How much memory of a GPU is free, as a clause; empty where it cannot be queried."""
+    """Free memory of a GPU, as a clause; empty where it cannot be queried."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     if not cuda_version:  # a build without CUDA
         return ""

@@ -38,7 +38,7 @@ class RowReader:
 
 
 class Memory(Protocol):
-    """Where a decoder's cache is, and its logits."""
+    """Memory of a decoder's cache and logits."""
 
     @property
     def device(self) -> str: ...

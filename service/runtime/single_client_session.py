@@ -51,7 +51,7 @@ class LoneSession:
 
 
 def polling_options(num_bytes: int, options: SessionOptions, max_mib: int) -> SessionOptions | None:
-    """How a second session of a graph computes runs that are alone; None where there is none.
+    """Options of a second session of a graph, for runs that are alone; None where there is none.
 
     `max_mib` bounds the bytes of file and weights, of which a second session holds another copy.
     """

@@ -272,7 +272,7 @@ class GenerativeModel(ServedModel):
         return f"{self.adapter.number if self.adapter else ''}\0{params.cache_salt}"
 
     def _reading(self, reading: PromptReading, params: Sampling) -> PromptReading:
-        """How a request's prompt is read, with the model's bounds: they leave room for an output.
+        """Reading of a request's prompt, with the model's bounds: they leave room for an output.
 
         A prompt that is only scored needs none; one that is cut leaves what the request says.
         """

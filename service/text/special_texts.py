@@ -21,7 +21,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """How a special token is found in a text."""
+    """A special token, as it is found in a text."""
 
     text: str
     takes_space_before: bool = False

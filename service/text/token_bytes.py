@@ -22,7 +22,7 @@ NEUTRAL = ({"type": "Fuse"}, {"type": "ByteFallback"}, STRIP)
 
 @dataclass(frozen=True, slots=True)
 class ByteKind:
-    """How a vocabulary spells bytes, and whether a whole text loses its first space."""
+    """Spelling of bytes in a vocabulary, and whether a whole text loses its first space."""
 
     is_byte_level: bool
     falls_back: bool = False  # to `<0x0A>`

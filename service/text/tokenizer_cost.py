@@ -85,7 +85,7 @@ def _steps(part: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - one of t
         yield from _objects_in(json.loads(part.__getstate__()))
 
 
-def _objects_in(value: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - any JSON
+def _objects_in(value: object) -> Iterator[Mapping[str, Any]]:
     if isinstance(value, Mapping):
         yield value
         value = list(value.values())
@@ -95,7 +95,7 @@ def _objects_in(value: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - an
 
 
 def _growth(step: Mapping[str, Any]) -> int:
-    """How many bytes may come of one."""
+    """Number of bytes that may come of one."""
     added = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
     if step.get("type") == "Precompiled":
         return _longest(step["precompiled_charsmap"])

@@ -23,7 +23,7 @@ NUMBERED = re.compile(r"^(text 0|documents\[0\]) ")  # how a server names the on
 
 
 class Form(Protocol):
-    """How results are written."""
+    """Form of written results."""
 
     def head(self, num_lines: int) -> bytes:
         """The header of a file with this number of lines; its length is the same for any number."""

@@ -77,7 +77,7 @@ def run_job(job: Job, ask: Ask, *, restarts: bool) -> tuple[Reached, Reached]:
 
 
 def begin(output: Path, state: StateFile, identity: dict[str, Any], *, restarts: bool) -> Reached:
-    """Where a job goes on: at its start if it is new."""
+    """Place where a job goes on: its start if it is new."""
     if restarts:
         state.remove()
         return Reached()

@@ -22,7 +22,7 @@ COPY_BYTES = 2**20  # at once
 
 
 class BulkOutput(Protocol):
-    """Where a job's windows go."""
+    """Destination of a job's windows."""
 
     def open(self, reached: Reached) -> None:
         """Go on from a place; what was written behind it is gone."""

@@ -21,7 +21,7 @@ RESTART = "--restart begins anew"
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where a job is: all before is in the output."""
+    """Place that a job has reached: all before is in the output."""
 
     num_lines: int = 0
     place: int = 0  # in the input
@@ -55,7 +55,7 @@ class StateFile:
         self.path = output.with_name(f"{output.name}.state.json")
 
     def read(self, job: Mapping[str, Any]) -> Reached | None:
-        """How far this job is; None if there is no file. Raises `SettingError` for another job."""
+        """Place that this job has reached. Raises `SettingError` for the file of another job."""
         try:
             content = json.loads(self.path.read_bytes())
             if content["format"] != FORMAT:

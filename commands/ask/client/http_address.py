@@ -12,7 +12,7 @@ MAX_WAIT_S = 2e6  # 23 days: Python waits for a socket no longer
 
 
 class HttpAddress(NamedTuple):
-    """Where an HTTP port is."""
+    """Address of an HTTP port."""
 
     scheme: str
     host: str  # without brackets

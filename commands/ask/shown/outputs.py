@@ -1,4 +1,4 @@
-"""How the answers to texts are printed: a growing table, a JSON object per text, or one document.
+"""Printed answers to texts: a growing table, a JSON object per text, or one document.
 
 A terminal gets tables; JSON is written as answers come, so that any number of texts is possible.
 """

@@ -57,7 +57,7 @@ class GenerationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GenerateUnary(self, request, context):
-        """The same in one answer.
+        """The whole text of each sample, in one answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -90,7 +90,7 @@ class TextServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ScorePairs(self, request, context):
-        """How well the two texts of each pair match: of a query and a document, how relevant that is.
+        """A score of each pair of texts: how well they match, of a query and a document its relevance.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -121,7 +121,7 @@ class KVCache:
         return slot, int(lengths[slot])
 
     def num_stored(self, token_ids: np.ndarray, namespace: str = "") -> int:
-        """How many tokens of the beginning of these the store has."""
+        """Number of tokens of the beginning of these that the store has."""
         return self._store.num_kept(namespace, token_ids) if self._store else 0
 
     def claim(self, sequences: Many[Sequence]) -> None:

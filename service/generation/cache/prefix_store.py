@@ -97,7 +97,7 @@ class PrefixStore:
         self._use(self._find(pieces))
 
     def num_kept(self, namespace: str, token_ids: np.ndarray) -> int:
-        """How many of the first of these tokens, int32, are kept. They count as used."""
+        """Number of the first of these tokens, int32, that are kept. They count as used."""
         return len(self._use(self._find(self._pieces_of(namespace, token_ids)))) * PIECE_TOKENS
 
     def restore(self, namespace: str, token_ids: np.ndarray, slot: int) -> int:

@@ -76,7 +76,7 @@ class Draft:
 
 
 class Speculator:
-    """Whose turn it is to have a draft checked; costs are of one model's runs, in any unit."""
+    """Turns of sequences to have drafts checked; costs are of one model's runs, in any unit."""
 
     def __init__(self, max_draft_tokens: int) -> None:
         self._lengths = [length for length in LENGTHS if length < max_draft_tokens]

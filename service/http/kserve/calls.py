@@ -6,10 +6,11 @@ Long bodies are read and written on a thread. Lives on the event loop.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from service.api.infer_stream import PATH as STREAM_INFER
 from service.api.infer_stream import Exchange
+from service.api.infer_stream import Response as StreamResponse
 from service.api.long_message import LongInferRequest, LongInferResponse
 from service.api.wire import PACKED_BYTES
 from service.contract.interface import ModelInterface
@@ -65,7 +66,7 @@ class TensorCalls:
         message = await self._generate_message(request)
         stream = Stream(request)
 
-        async def write(response: Any) -> None:  # noqa: ANN401 - a response of a stream
+        async def write(response: StreamResponse) -> None:
             if not isinstance(response, LongInferResponse):
                 if response.error_message:
                     raise HttpError(500, response.error_message, kind="server_error")

@@ -70,7 +70,7 @@ def _short(request: Request) -> Body:
     return request.body
 
 
-async def _ask(request: Request, operation: str, message: Any) -> Any:  # noqa: ANN401 - messages
+async def _ask(request: Request, operation: str, message: object) -> Any:  # noqa: ANN401 - messages
     return await request.ask(PREFIX + operation, message)
 
 

@@ -152,7 +152,7 @@ def _is_cut(output: GeneratedText) -> bool:
 
 
 def _with_calls(end: Values) -> Values:
-    """How an output with calls ended: for them, unless it was cut."""
+    """Finish reason of an output with calls: the calls, unless it was cut."""
     return end | {"finish_reason": "tool_calls"} if end["finish_reason"] == "stop" else end
 
 

@@ -86,7 +86,7 @@ class ChatMessage(msgspec.Struct, kw_only=True):
 
 
 class ReasoningOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """How much a model thinks before its answer."""
+    """Options of the thoughts before an answer."""
 
     effort: str | None = None
     enabled: bool | None = None
@@ -293,7 +293,7 @@ class ChatRequest(SamplingFields, kw_only=True):
 
     @property
     def effort(self) -> str | None:
-        """How much the model is to think, if the request says it. Raises `HttpError`."""
+        """Effort of thinking that the request asks for, if it does. Raises `HttpError`."""
         has_other = self.reasoning is not None or self.thinking is not None
         if self.reasoning_effort is not None and has_other:
             name = "thinking" if self.reasoning is None else "reasoning"

@@ -41,7 +41,7 @@ class TeiEmbedRequest(msgspec.Struct, kw_only=True):
 
 
 class TeiSimilarityParameters(msgspec.Struct):
-    """How texts are read; the prompt is that of both sides."""
+    """Parameters of reading texts; the prompt is that of both sides."""
 
     truncate: bool | None = None
     truncation_direction: str | None = None

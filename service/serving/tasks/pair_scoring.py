@@ -1,4 +1,4 @@
-"""How well the texts of pairs match: of a query and a document, how relevant that is.
+"""Pair scoring: how well two texts match, or how relevant a document is to a query.
 
 From 0 to 1, unless the manifest or the request says that a score is the logit.
 """

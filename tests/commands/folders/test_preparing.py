@@ -25,8 +25,10 @@ from commands.folders.reports import Reports, Steps
 from commands.folders.running import PreparationError
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import parse_source
+from commands.folders.worker import MAKERS
 from commands.main import app
 from models.checkpoints.checkpoint import save_checkpoint
+from models.checkpoints.plan import FORMS, REPOSITORY
 from models.errors import CheckpointError, OutputError
 from service.contract.files import ModelSource, take_snapshot
 from service.errors import LoadError
@@ -39,6 +41,8 @@ from tests.export.test_adapters import said, write_peft
 from tests.fakes.hub import COMMIT, fake_hub
 from tests.fakes.scalers import Listener
 from tests.fakes.tiny_llama import tiny_llama, tiny_llama_generator
+from tests.models.checkpoints.gguf.test_networks import of
+from tests.models.checkpoints.gguf.writing import write_gguf
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 240
@@ -339,3 +343,18 @@ def test_the_estimate_is_of_the_right_size() -> None:
     assert cost.default_precision(10**9, has_cuda=False) == "int8"
     assert cost.default_precision(10**6, has_cuda=False) == "fp32"
     assert cost.free_memory() > 0
+
+
+def test_every_form_that_is_taken_has_a_maker() -> None:
+    assert {form.name for form in FORMS} - {REPOSITORY.name} <= MAKERS.keys()
+
+
+def test_a_file_of_gguf_is_served_and_another_of_its_name_is_another_model(tmp_path: Path) -> None:
+    path, reports = tmp_path / "Tiny.gguf", Lines()
+    write_gguf(of("llama", head_dim=16), path)
+    with prepared([str(path)], wishes(tmp_path / "cache"), reports) as (repository, _):
+        assert [model.name for model in repository.iterdir()] == ["tiny"]
+    assert "tiny.gguf: text-generation (--task), fp32 (--precision)" in "\n".join(reports.lines)
+    before = contents_of(path)
+    write_gguf(of("llama", head_dim=16, num_hidden_layers=1), path)
+    assert contents_of(path) != before

@@ -119,3 +119,25 @@ def test_a_field_that_is_missing_is_named() -> None:
     del fields["pad_token_id"]
     with pytest.raises(LoadError, match="pad_token_id"):
         Manifest.from_json(json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("template", "is_taken"),
+    [
+        ("{query} of {document}", True),
+        ("{document}", False),
+        ("{query} {query} {document}", False),
+        ("{query} {document} {document}", False),
+        ("{query} {document}.", False),
+    ],
+)
+def test_a_template_of_pairs_has_a_query_and_ends_with_a_document(
+    template: str, is_taken: bool
+) -> None:
+    values = json.loads(classifier_manifest().to_json())
+    text = json.dumps({**values, "task": "pair-scoring", "labels": [], "pair_template": template})
+    if is_taken:
+        assert Manifest.from_json(text).pair_template == template
+        return
+    with pytest.raises(LoadError, match=f"pair_template has {len(template)} characters, expected"):
+        Manifest.from_json(text)
