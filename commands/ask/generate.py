@@ -9,18 +9,19 @@ import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any
 from unicodedata import category
 
 import typer
 from attendant.v1 import generation_pb2 as pb
 
 from commands.ask.asked import Asked
+from commands.ask.call_flags import CallFlag
 from commands.ask.options import console
 from commands.ask.shown import generation_tables as tables
 from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
-from service.calls.record import About, abouts
+from service.calls.record import abouts
 from service.calls.sampling import Sampling
 
 Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]
@@ -34,31 +35,25 @@ CanStream = Annotated[
 ]
 
 
-def _sampling(name: str, kind: object, text: str, **bounds: Any) -> inspect.Parameter:
+def _sampling(name: str) -> dict[str, Any]:
     variable = f"ATTENDANT_SAMPLING_{name.upper()}"
-    return flag(name, kind, None, text, variable, panel="Sampling", **bounds)
+    return {"variable": variable, "panel": "Sampling", "default": None}
 
 
-def _flag_of(about: About) -> inspect.Parameter:
-    """The flag of a parameter, with the help and the bounds that the record says."""
-    bounds = {name: about.says[name] for name in ("low", "high") if name in about.says}
-    kinds = (about.kind, *get_args(about.kind))
-    if get_origin(about.kind) is tuple:
-        text = f"{about.help} May be given more than once."
-        return _sampling(about.name, list[str] if str in kinds else list[int], text)
-    kind = next(each for each in kinds if each in (int, float, str, bool))
-    return _sampling(about.name, kind | None, about.help, **bounds)
+def _form(name: str, kind: object, text: str) -> inspect.Parameter:
+    """The flag of a form that an output keeps to."""
+    return flag(name, kind, None, text, _sampling(name)["variable"], panel="Sampling")
 
 
 SAMPLING = (
-    *(_flag_of(each) for each in abouts(Sampling) if each.help and each.says.get("flag", True)),
-    _sampling(
-        "json_schema",
-        Path | None,
-        "File with a JSON schema that the output keeps to.",
+    *(
+        CallFlag(each, _sampling(each.name)).parameter()
+        for each in abouts(Sampling)
+        if each.help and each.says.get("flag") is not False
     ),
-    _sampling("regex", str | None, "Regular expression that the whole output matches."),
-    _sampling(
+    _form("json_schema", Path | None, "File with a JSON schema that the output keeps to."),
+    _form("regex", str | None, "Regular expression that the whole output matches."),
+    _form(
         "choice",
         list[str] | None,
         "Text that the output may be; given once for each of the texts to choose from.",

@@ -5,24 +5,25 @@ command is called, as its record and its body are.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from inspect import Parameter
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import typer
 
 from commands.ask.asked import Asked
+from commands.ask.call_flags import CallFlag
 from commands.ask.client.refusal import CallError
 from commands.ask.files import FILE_FLAGS, OPTIONAL_TEXTS, Files
 from commands.ask.options import FORMS, MODEL, TEXTS, TRUNCATION, read_server, server_flags
 from commands.ask.verbs import VERBS, Verb
 from commands.errors import FAILURE, print_error
-from commands.flags import argument, command_of, flag, own_parameters
-from service.calls.record import About, abouts
+from commands.flags import command_of, own_parameters
+from service.calls.record import abouts
 
-OF_ALL = ("version", "truncate")  # behind a command's own flags, where its record has them
 OF_SEVERAL = ("top_k", "layers")  # whose variables have their command's name
+OF_ALL = ("version", "truncate")  # behind a command's own flags, where its record has them
 SHOWN = "commands.ask.shown."
 # The start of what a server says of one of a request's texts, which it numbers from 0.
 NUMBERED = re.compile(r"(text|context|image) (\d+) ")
@@ -37,7 +38,7 @@ def command_of_verb(name: str) -> Callable[..., None]:
     fields = {each.name: each for each in abouts(record)} if record else {}
     own = {each.name: each for each in own_parameters(body) if each.name != "asked"}
     flags = {
-        each: Flag(name, fields[each], verb.differs.get(each, {}))
+        each: CallFlag(fields[each], {**_variable(name, each), **verb.differs.get(each, {})})
         for each in (*verb.flags.split(), *OF_ALL)
         if each in fields and each not in own and each != "texts"
     }
@@ -77,45 +78,14 @@ def command_of_verb(name: str) -> Callable[..., None]:
     return command_of(run, [*parameters()])
 
 
-class Flag:
-    """The flag of a field, or its argument, and its value back in the field's type."""
-
-    def __init__(self, command: str, about: About, differs: Mapping[str, Any]) -> None:
-        self._about = about
-        self._says: Values = {"help": about.help, **about.says, **differs}
-        self._command = command.replace("-", "_").upper()
-        self._is_list = get_origin(about.kind) is Sequence
-        self.choices = self._says.get("choices") or _choices_of(about.kind)
-        self.name: str = self._says.get("flag", about.name)
-
-    def parameter(self) -> Parameter:
-        about, says = self._about, self._says
-        kind, default = about.kind, says.get("default", about.default)
-        text = says["help"]
-        if says.get("argument"):
-            return argument(about.name, kind, text)
-        if self.choices:
-            default = says.get("default")
-            kind = Literal[self.choices] if default else Literal[self.choices] | None
-        elif self._is_list:
-            kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
-            text = text if "more than once" in text else f"{text} May be given more than once."
-        variable = f"ATTENDANT_{self._command}_" if about.name in OF_SEVERAL else "ATTENDANT_"
-        variable += (self.name if self.choices else about.name).upper()
-        if about.name == "version":
-            variable = "ATTENDANT_MODEL_VERSION"
-        spelt = (f"--{self.name.replace('_', '-')}",) if self.name != about.name else ()
-        low, high = says.get("low"), says.get("high")
-        return flag(about.name, kind, default, text, variable, spelt=spelt, low=low, high=high)
-
-    def value_of(self, given: Any) -> Any:
-        if self.choices:
-            given = given.replace("-", "_")
-            return (given,) if self._is_list else given
-        return tuple(given) if self._is_list else given
+def _variable(command: str, field: str) -> Mapping[str, str]:
+    """The variable of a field that has another meaning, or another name, in other commands."""
+    if field in OF_SEVERAL:
+        return {"variable": f"ATTENDANT_{command.replace('-', '_').upper()}_{field.upper()}"}
+    return {"variable": "ATTENDANT_MODEL_VERSION"} if field == "version" else {}
 
 
-def _call_fields(verb: Verb, flags: Mapping[str, Flag], values: Values) -> Values:
+def _call_fields(verb: Verb, flags: Mapping[str, CallFlag], values: Values) -> Values:
     """The fields that flags give, and those that follow from them."""
     given = {name: values.pop(name) for name in flags}
     fields = {
@@ -124,13 +94,6 @@ def _call_fields(verb: Verb, flags: Mapping[str, Flag], values: Values) -> Value
     if "model" in values:
         fields["model"] = values.pop("model")
     return {**fields, **verb.fixed(fields)}
-
-
-def _choices_of(kind: Any) -> tuple[str, ...]:
-    """The named values of a field that is one of them, or a list of some."""
-    if get_origin(kind) is Literal:
-        return tuple(value for value in get_args(kind) if value)
-    return next(filter(None, map(_choices_of, get_args(kind))), ())
 
 
 def named(package: str, place: str) -> Any:

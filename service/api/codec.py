@@ -198,7 +198,7 @@ def _plain_writer(converts: list[tuple[str, Convert]]) -> Callable[..., Convert]
 
     def of(make: Callable[..., Message]) -> Convert:
         def write(answer: msgspec.Struct) -> Message:
-            values = to_builtins(answer, builtin_types=(bytes,))
+            values = to_builtins(answer, builtin_types=(bytes,), enc_hook=list)
             for name, how in converts:
                 if name in values:  # records may leave out defaults, which are the message's
                     values[name] = how(values[name])

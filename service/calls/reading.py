@@ -25,7 +25,7 @@ class FillMask(Call, frozen=True):
     candidates: Annotated[
         Texts,
         said(
-            "Score only this word, which must be a single token.",
+            "Words to score, each a single token, in place of the likeliest.",
             flag="candidate",
             also={"huggingface": "targets"},
         ),

@@ -21,7 +21,9 @@ from tests.test_docs import PAGES
 # What may stand before a command's name in a line.
 STARTS = {"$", "--", ";", "&&", "||", "|", "&"}
 ENDS = {";", "&&", "||", "|", "&", "<", ">", ">>", "<<"}
-GROUP = get_command(app)
+GROUP: Any = get_command(app)
+# Flags whose work is done while they are parsed.
+ACTING = {name for each in GROUP.params if each.callback is not None for name in each.opts}
 
 
 class Line(NamedTuple):
@@ -91,13 +93,17 @@ def fault_of(line: Line) -> str:
 
 
 def _parse(words: tuple[str, ...]) -> None:
-    """Raise `UsageError` for words that no command takes."""
+    """Raise `UsageError` for words that no command takes.
+
+    A flag that does its work while it is parsed ends it: one of them writes files of the shell.
+    """
     command: Any = GROUP
     name, rest, context = PROGRAM, list(words), None
     while hasattr(command, "list_commands") and rest and not rest[0].startswith("-"):
         context = command.make_context(name, [], parent=context, resilient_parsing=True)
         name, command, rest = command.resolve_command(context, rest)
-    command.make_context(name, rest, parent=context)
+    if not ACTING & {*rest}:
+        command.make_context(name, rest, parent=context)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -134,6 +140,19 @@ def test_a_line_that_the_parser_refuses_is_found(line: str, fault: str) -> None:
     faults = [fault_of(each) for each in lines_of(f"\n    {line}\n")]
     assert fault in faults[-1]
     assert bool(faults[-1]) == bool(fault)
+
+
+@pytest.mark.parametrize("flag", ["--install-completion", "--show-completion"])
+def test_a_line_whose_flag_acts_while_it_is_parsed_changes_no_file(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    (line,) = lines_of(f"\n    attendant {flag}\n")
+    assert fault_of(line) == ""
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out == ""
+    assert flag in ACTING
 
 
 def test_code_in_a_sentence_may_leave_arguments_out() -> None:

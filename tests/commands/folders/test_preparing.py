@@ -148,11 +148,11 @@ def test_two_models_of_one_name_are_refused(made: tuple[Path, Path]) -> None:
 
 
 def test_a_folder_that_is_refused_is_refused_as_by_import(tmp_path: Path) -> None:
-    (tmp_path / "x.tflite").write_bytes(b"")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
     line = ["serve", str(tmp_path), "--folder-cache", str(tmp_path / "cache")]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 1
-    assert "is a folder of TensorFlow Lite" in result.output
+    assert "is not a readable file of GGUF" in result.output
 
 
 def test_a_missing_library_is_said_before_anything_is_made(
@@ -354,7 +354,7 @@ def test_a_file_of_gguf_is_served_and_another_of_its_name_is_another_model(tmp_p
     write_gguf(of("llama", head_dim=16), path)
     with prepared([str(path)], wishes(tmp_path / "cache"), reports) as (repository, _):
         assert [model.name for model in repository.iterdir()] == ["tiny"]
-    assert "tiny.gguf: text-generation (--task), fp32 (--precision)" in "\n".join(reports.lines)
+    assert "tiny: text-generation (--task), fp32 (--precision)" in "\n".join(reports.lines)
     before = contents_of(path)
     write_gguf(of("llama", head_dim=16, num_hidden_layers=1), path)
     assert contents_of(path) != before

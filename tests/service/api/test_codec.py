@@ -6,9 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 from attendant.v1 import text_pb2
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from service.api.codec import packed, reader, writer
+from service.api.services import OWN_DESCRIPTORS
 from service.calls.answers import Row, Timings
+from service.calls.methods import ANSWERS
 from service.calls.record import Call, abouts, counted
 from service.calls.texts import (
     Embed,
@@ -24,6 +28,7 @@ from tests.fakes.every_task import SERVICES, message, response_type
 ROWS = np.array([[0.1, -0.0, np.inf], [1e-45, 3.4e38, np.nan]], np.float32)
 WRITE = writer(text_pb2.EmbedResponse, Embeddings)
 READ = reader(text_pb2.EmbedRequest, Embed)
+DESCRIPTORS = {method.name: method for each in OWN_DESCRIPTORS for method in each.methods}
 CALLS = {name: (method.call, type(message(name))) for name, method in METHODS.items()}
 
 
@@ -78,6 +83,72 @@ def test_names_of_values_and_absent_fields_are_told() -> None:
     assert (call.encodings, [list(each) for each in call.token_ids]) == (["int8", 9], [[4, 5]])
     request.prompt = ""
     assert READ(request).prompt == ""
+
+
+def filled(kind: Any, number: int = 1) -> Any:
+    """A message with a value in each of its fields, other ones for other numbers."""
+    message = kind()
+    for field in kind.DESCRIPTOR.fields:
+        if field.containing_oneof is not None and len(field.containing_oneof.fields) > 1:
+            continue
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            getattr(message, field.name)["temperature"] = number / 8
+            continue
+        if field.name == "conversation":  # which has a reading of its own
+            continue
+        if field.message_type is not None:
+            of = GetMessageClass(field.message_type)
+            several = [filled(of, number + n) for n in range(2)]
+            if field.is_repeated:
+                getattr(message, field.name).extend(several)
+            else:
+                getattr(message, field.name).CopyFrom(several[0])
+            continue
+        values = [_value_of(field, number + n) for n in range(2)]
+        if field.is_repeated:
+            getattr(message, field.name).extend(values)
+        else:
+            setattr(message, field.name, values[0])
+    return message
+
+
+def _value_of(field: FieldDescriptor, number: int) -> Any:
+    if field.enum_type is not None:
+        return field.enum_type.values[number % len(field.enum_type.values)].number
+    kinds: dict[Any, Any] = {
+        field.CPPTYPE_STRING: f"{field.name} {number}",
+        field.CPPTYPE_BOOL: True,
+        field.CPPTYPE_FLOAT: number / 8,
+        field.CPPTYPE_DOUBLE: number / 8,
+    }
+    value = kinds.get(field.cpp_type, number)
+    return value.encode() if field.type == field.TYPE_BYTES else value
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("call", ANSWERS, ids=lambda call: call.__name__)
+def test_records_of_both_sides_are_the_messages_that_they_were_read_of(
+    call: Any, number: int
+) -> None:
+    """A client writes what a server reads, and reads what it writes, in every field."""
+    method = DESCRIPTORS[call.__name__]
+    for kind, record in ((method.input_type, call), (method.output_type, ANSWERS[call])):
+        message = filled(GetMessageClass(kind), number)
+        own = (
+            {"conversation": lambda _: None}
+            if "conversation" in message.DESCRIPTOR.fields_by_name
+            else {}
+        )
+        read = reader(type(message), record, own)(message)
+        if own:
+            continue  # a client has no conversation to tokenize
+        again = writer(type(message), record)(read)
+        assert again.SerializeToString(deterministic=True) == message.SerializeToString(
+            deterministic=True
+        )
+        if not issubclass(record, Call):
+            message.Clear()
+            assert writer(type(again), record)(read) == again, "it holds nothing of the message"
 
 
 def test_a_name_that_one_side_alone_has_stops_the_start() -> None:
