@@ -46,6 +46,10 @@ COMMANDS = {
         "commands.folders.explain_command:explain",
         "Say what a folder or hub id is, what is taken of it, and what serving it costs here.",
     ),
+    "verify": Row(
+        "commands.folders.verify_command:verify",
+        "Compare a served model with the folder that it was made of, and that with transformers.",
+    ),
     "import": Row(
         "commands.folders.import_command:import_checkpoint",
         "Convert a Hugging Face checkpoint to Attendant's format.",

@@ -287,7 +287,8 @@ def test_a_parameter_of_sampling_is_written_in_three_files(
     for body in ("v1.SamplingParams", "GenerationParameters", "ChatRequest", "CompletionRequest"):
         assert "zeal" in schemas(copy)[body]["properties"], body
     page = (copy / "docs/reference/calls.md").read_text()
-    assert "| `zeal` (not of a search) | 0 to 2 | `1.0` | Made-up factor." in page
+    rows = [line for line in page.splitlines() if line.startswith("| `zeal`")]
+    assert any("| 0 to 2 | Made-up factor. |" in row for row in rows)
 
 
 def test_a_setting_is_written_in_one_file(copy: Path, made: dict[str, Any]) -> None:

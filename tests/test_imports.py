@@ -204,7 +204,8 @@ ROOMS = {
     ),
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
-        "errors flags remarks train models export service/contract service/settings"
+        "errors flags remarks train ask/client ask/options models export service/contract"
+        " service/settings service/calls"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"
@@ -257,7 +258,12 @@ OWNERS = {
     ),
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),
     "grpc_reflection": ("service/rpc/",),
-    "attendant": ("service/api/services.py", "service/api/generation_messages.py", ASKING),
+    "attendant": (
+        "service/api/services.py",
+        "service/api/generation_messages.py",
+        ASKING,
+        "commands/folders/verification.py",
+    ),
     "uvicorn": ("service/http/wire/connection.py",),
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),

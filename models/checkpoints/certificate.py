@@ -21,6 +21,7 @@ from torch import Tensor
 from models.checkpoints import file_names
 from models.checkpoints.checkpoint import Checkpoint
 from models.checkpoints.probe_texts import COMPARED, PAIRS, PROBES
+from models.checkpoints.rounded.declared import FIELDS as ROUNDED
 from models.errors import CheckpointError, reason, shown
 from models.json_files import read_json, read_object
 from models.networks.transformer import Transformer
@@ -87,7 +88,13 @@ def certify(checkpoint: Checkpoint, folder: Path, changed: str = "") -> Certific
     if find_spec(LIBRARY) is None:
         return Certificate(why_not="transformers is not installed: pip install transformers")
     encoder = _encoder_folder(folder)
-    values = read_object(encoder / file_names.CONFIG_FILE)
+    values = read_object(encoder / file_names.CONFIG_FILE, optional=True)
+    if not values:
+        return Certificate(why_not="transformers reads no config.json there")
+    if any(values.get(name) for name in ROUNDED):
+        changed = (
+            changed or "the stored weights are rounded, and taken as the numbers they stand for"
+        )
     if "model_type" not in values:
         return Certificate(why_not="the folder is Attendant's own, which transformers cannot read")
     import transformers

@@ -1,5 +1,6 @@
 """An import is compared with the folder's own network, and refused where it differs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,12 @@ def test_where_nothing_is_compared_the_line_says_why(
     checkpoint = load_checkpoint(folder)
     merged = certify(checkpoint, folder, "an adapter was merged")
     assert str(merged).endswith("same tokens; not compared: outputs, as an adapter was merged")
+    elsewhere = certify(checkpoint, tmp_path / "model.gguf")
+    assert str(elsewhere) == "not compared: transformers reads no config.json there"
+    config = folder / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "quantization": {"bits": 4}}))
+    rounded = str(certify(checkpoint, folder))
+    assert "not compared: outputs, as the stored weights are rounded" in rounded
     monkeypatch.setattr(certificate, "find_spec", lambda _: None)
     without = certify(checkpoint, folder)
     assert str(without) == ("not compared: transformers is not installed: pip install transformers")
