@@ -232,7 +232,7 @@ MAX_BATCHES = 32  # of one request that are remembered
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class ObservedCall:
     """Names are those that the client sent, cut to what is worth keeping.
 
     Clocks are `time.monotonic()` seconds, and 0 for what has not happened.
@@ -265,7 +265,7 @@ class Call:
             self.batches.append(batch)
 
 
-current_call: ContextVar[Call | None] = ContextVar("request of this task", default=None)
+current_call: ContextVar[ObservedCall | None] = ContextVar("request of this task", default=None)
 
 
 class Observer:

@@ -5,7 +5,8 @@
     python -m loadtests.gpu --sections 2,6 --again   two sections once more
     python -m loadtests.gpu --device cpu --tiny      its own logic, on a machine without a GPU
 
-Runs from a checkout with the packages of `README.md` there, whether or not Attendant is installed.
+Runs from a checkout with the packages that docs/how-to/cuda.md names; Attendant itself need not be
+installed.
 The budget is a hard limit of the whole command. The report is written after every section, so that
 it is there whenever the command ends. docs/how-to/cuda.md says what was verified on CUDA.
 """

@@ -5,7 +5,7 @@ Calls that gRPC accepts are answered, also while the server drains: its ports ar
 Lives on the event loop; no locks. Queues have their own bounds. It is also where the server's
 services read in what state the process is, see `app.py`.
 
-`rpc/interceptor.py` notes how large each message was as it came. The note is a variable of the
+`rpc/messages.py` notes how large each message was as it came. The note is a variable of the
 call's task, and of the tasks that it starts, so that a request of a stream is admitted with its own
 size. So is the call's `Stay`.
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from service.errors import AttendantError, InvalidArgument
-from service.records import Call, current_call
+from service.records import ObservedCall, current_call
 
 MAX_CHARACTERS = 256  # of a name that came from a client
 # The text of an error travels in a header: over 8 KiB, percent-encoded as three bytes for one,
@@ -42,9 +42,9 @@ class Arrival:
 class CallObserver(Protocol):
     """An observer of requests; called on the event loop, and must not raise."""
 
-    def began(self, call: Call, metadata: Iterable[tuple[str, str | bytes]]) -> None: ...
+    def began(self, call: ObservedCall, metadata: Iterable[tuple[str, str | bytes]]) -> None: ...
 
-    def ended(self, call: Call) -> None: ...
+    def ended(self, call: ObservedCall) -> None: ...
 
 
 class Calls:
@@ -59,15 +59,15 @@ class Calls:
 
     def watch(
         self, path: str, message: object, arrival: Arrival
-    ) -> AbstractContextManager[Call | None]:
+    ) -> AbstractContextManager[ObservedCall | None]:
         """Observe what the block does for a message of the method at `path`."""
         return self._watch(path, message, arrival) if self._observers else _NOBODY
 
     @contextmanager
-    def _watch(self, path: str, message: object, arrival: Arrival) -> Iterator[Call]:
+    def _watch(self, path: str, message: object, arrival: Arrival) -> Iterator[ObservedCall]:
         _, service, method = path.split("/")
         model, version, request_id = _names(message)
-        call = Call(service, method, time.monotonic(), model, version, request_id)
+        call = ObservedCall(service, method, time.monotonic(), model, version, request_id)
         call.protocol = arrival.protocol
         for observer in self._observers:
             observer.began(call, arrival.metadata)

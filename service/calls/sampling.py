@@ -2,8 +2,8 @@
 
 Names and meanings are vLLM's, which others share, so that clients of its Triton backend need no
 change; further ones are `banned_token_ids` and `no_repeat_ngram_size` (transformers'). Knows
-nothing of models: `check_for` checks against a vocabulary, and the engine against the room in a
-context or a batch.
+nothing of models: `check_vocabulary` (choosing/vocabulary.py) checks ids, and the engine the room
+in a context or a batch.
 
 A field says its bounds (`low`, `high`; of a list `most` elements of the kind `unit`; of a text
 `longest` characters), its names in the dialects that have it (`also`), other spellings of a value

@@ -47,6 +47,10 @@ class QueuePolicies:
             return self.num_levels + 1
         return priority if 1 <= priority <= self.num_levels else self.default_level
 
+    def level_behind(self, num_levels: int) -> int:
+        """The level that many behind the first, which goes first; at most the last one."""
+        return min(1 + num_levels, self.num_levels)
+
     def of(self, level: int) -> QueuePolicy:
         if self.is_background(level):
             return replace(self.default, timeout_s=None, max_wait_s=inf)

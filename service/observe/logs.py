@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from service.errors import InvalidArgument, Unimplemented
-from service.records import Call, current_call
+from service.records import ObservedCall, current_call
 
 CONSOLE_TIMES = {"default": "%H:%M:%S", "ISO8601": "%Y-%m-%dT%H:%M:%SZ"}  # by Triton's names
 MAX_TRACEBACK = 16 * 2**10  # characters
@@ -116,10 +116,10 @@ class RequestLog:
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
 
-    def began(self, call: Call, metadata: Iterable[object]) -> None:
+    def began(self, call: ObservedCall, metadata: Iterable[object]) -> None:
         """No-op: a call is logged when it ends."""
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: ObservedCall) -> None:
         if self._is_on:
             requests.info("%s %s", call.method, call.status, extra={"call": call})
 
@@ -156,13 +156,13 @@ def set_times(handler: logging.Handler, times: str) -> None:
         handler.setFormatter(ConsoleFormatter(times, has_level=has_level))
 
 
-def _open_call() -> Call | None:
+def _open_call() -> ObservedCall | None:
     """The request of this task; not that of which the task was born, and which has ended."""
     call = current_call.get()
     return None if call is None or call.finished_s else call
 
 
-def _call_fields(call: Call | None) -> dict[str, str | float]:
+def _call_fields(call: ObservedCall | None) -> dict[str, str | float]:
     """The known data of a request, by the names in log lines."""
     if call is None:
         return {}

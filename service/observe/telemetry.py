@@ -35,7 +35,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from service import __version__
-from service.records import Call, Observer, RanBatch, Sample, Sampling
+from service.records import ObservedCall, Observer, RanBatch, Sample, Sampling
 from service.settings import Settings
 
 MAX_SAMPLES = 16  # of one generation that have spans
@@ -85,7 +85,7 @@ class Telemetry(Observer):
         self._server = {"grpc": grpc, "http": http}  # by protocol
         self._epoch_ns = 0  # what the monotonic clock's zero is on the other; follows its steps
 
-    def began(self, call: Call, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+    def began(self, call: ObservedCall, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Decide whether a request is traced, as its caller did or by the ratio."""
         carrier = {key: value for key, value in metadata if key in _CALLER}
         parent = self._caller.extract(carrier, Context()) if carrier else Context()
@@ -131,7 +131,7 @@ class Telemetry(Observer):
         for call in traced:
             call.ran_in(batch_span)
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: ObservedCall) -> None:
         """Make the spans of what a request went through, and end its own."""
         if call.span is None:
             return
@@ -203,11 +203,11 @@ def make_exporter(endpoint: str) -> SpanExporter:
     return OTLPSpanExporter(endpoint=endpoint)
 
 
-def _traced(call: object) -> Call | None:
-    return call if isinstance(call, Call) and call.span is not None else None
+def _traced(call: object) -> ObservedCall | None:
+    return call if isinstance(call, ObservedCall) and call.span is not None else None
 
 
-def _span(call: Call) -> Span:
+def _span(call: ObservedCall) -> Span:
     assert isinstance(call.span, Span), "only traced calls have any"
     return call.span
 
@@ -221,7 +221,7 @@ def _batch_attributes(batch: RanBatch) -> Attributes:
     }
 
 
-def _call_attributes(call: Call) -> Attributes:
+def _call_attributes(call: ObservedCall) -> Attributes:
     """Attributes by OpenTelemetry's conventions; others begin with `attendant.`."""
     is_grpc = call.protocol == "grpc"
     attributes: Attributes = {

@@ -6,7 +6,7 @@ would compute with whatever it has there. All methods run on the event loop.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,7 +63,12 @@ class SequenceModel(TensorModel):
         params: Sampling,
         caller: Caller,
     ) -> Written:
-        """The output for one source, or `InvalidArgument` where that has what is no symbol."""
+        """The output for one source, or `InvalidArgument` where that has what is no symbol.
+
+        `caller.priority` is that of `Generate`, where 0 goes first.
+        """
+        level = self._batches.limits.queue.level_behind(caller.priority)
+        caller = replace(caller, priority=level)
         with self.counted_failures(caller.received_s):
             self._batches.check_room(caller.priority)  # before any work: refusing must be cheap
             self._check_params(params)

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 from service.errors import Overloaded
-from service.records import Call, current_call
+from service.records import ObservedCall, current_call
 from service.text.tokenizer import without_panics
 
 # Below this size a hop to another thread costs more than tokenizing: docs/benchmarks.md.
@@ -41,7 +41,7 @@ class Tokenizing:
             return await self._run(work, num_characters)
         return await self._timed(work, num_characters, call)
 
-    async def _timed(self, work: Callable[[], T], num_characters: int, call: Call) -> T:
+    async def _timed(self, work: Callable[[], T], num_characters: int, call: ObservedCall) -> T:
         started_s = time.monotonic()
         try:
             return await self._run(work, num_characters)

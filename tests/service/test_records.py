@@ -3,7 +3,7 @@
 import numpy as np
 
 from service.batching.request import Item, Request
-from service.records import MAX_BATCHES, Call, RanBatch, Timings
+from service.records import MAX_BATCHES, ObservedCall, RanBatch, Timings
 
 
 def test_a_request_without_a_batch_neither_waits_nor_computes() -> None:
@@ -49,7 +49,7 @@ def test_a_request_that_is_done_lets_go_of_its_arrays() -> None:
 
 def test_a_call_remembers_its_first_batches() -> None:
     """However many there are, in their order."""
-    call = Call("service", "Method", 0.0)
+    call = ObservedCall("service", "Method", 0.0)
     for number in range(MAX_BATCHES + 2):
         call.ran_in(number)
     assert call.batches == list(range(MAX_BATCHES))

@@ -91,7 +91,7 @@ class SamplerState:
     """The state for choosing one sequence's tokens, independent of its neighbours.
 
     With a seed, the same tokens for the same logits: the samples of one request differ by
-    `sample_index`. Ids must be within the vocabulary (`Sampling.check_for`).
+    `sample_index`. Ids must be within the vocabulary (`check_vocabulary`).
     """
 
     def __init__(

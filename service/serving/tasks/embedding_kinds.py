@@ -54,18 +54,18 @@ MAX_VECTOR_VALUES = 2**23
 
 
 @dataclass(frozen=True, slots=True)
-class SparseVector:
+class TokenWeights:
     """Weights by token id, in the order of the ids."""
 
     ids: np.ndarray
     weights: np.ndarray
 
-    def heaviest(self, count: int) -> "SparseVector":
+    def heaviest(self, count: int) -> "TokenWeights":
         """The `count` largest weights, the first of equal ones."""
         if len(self.ids) <= count:
             return self
         kept = np.sort(np.argsort(-self.weights, kind="stable")[:count])
-        return SparseVector(self.ids[kept], self.weights[kept])
+        return TokenWeights(self.ids[kept], self.weights[kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class KindsAsked:
         parts = zip(reply.rows, sparse, vectors, strict=False)
         return ({**weights, **of_tokens} for _, weights, of_tokens in parts)
 
-    def _sparse(self, model: TextTaskModel, reply: TextReply) -> list[SparseVector]:
+    def _sparse(self, model: TextTaskModel, reply: TextReply) -> list[TokenWeights]:
         vectors = sparse_vectors(model.manifest, reply)
         if self.top_k:
             vectors = [vector.heaviest(self.top_k) for vector in vectors]
@@ -147,7 +147,7 @@ def kinds_of(manifest: Manifest) -> tuple[str, ...]:
     return tuple(kind for kind, size in zip(KINDS, sizes, strict=True) if size)
 
 
-def sparse_vectors(manifest: Manifest, reply: TextReply) -> list[SparseVector]:
+def sparse_vectors(manifest: Manifest, reply: TextReply) -> list[TokenWeights]:
     """Sparse vector of each text, from whichever output the model has for them."""
     if manifest.sparse_rows == "text":
         return [of_terms(row_V) for row_V in reply.outputs["term_weights"].values]
@@ -159,21 +159,21 @@ def sparse_vectors(manifest: Manifest, reply: TextReply) -> list[SparseVector]:
     ]
 
 
-def of_terms(weights_V: np.ndarray) -> SparseVector:
+def of_terms(weights_V: np.ndarray) -> TokenWeights:
     ids = np.flatnonzero(weights_V > 0)
-    return SparseVector(ids, weights_V[ids])
+    return TokenWeights(ids, weights_V[ids])
 
 
-def of_tokens(ids_S: np.ndarray, weights_S: np.ndarray, unweighted: np.ndarray) -> SparseVector:
+def of_tokens(ids_S: np.ndarray, weights_S: np.ndarray, unweighted: np.ndarray) -> TokenWeights:
     """The largest weight of each token; tokens without one are left out."""
     kept = (weights_S > 0) & ~np.isin(ids_S, unweighted)
     ids, places = np.unique(ids_S[kept], return_inverse=True)
     weights = np.zeros(len(ids), np.float32)
     np.maximum.at(weights, places, weights_S[kept])
-    return SparseVector(ids, weights)
+    return TokenWeights(ids, weights)
 
 
-def _sparse_fields(vector: SparseVector, tokenizer: TextTokenizer | None) -> Fields:
+def _sparse_fields(vector: TokenWeights, tokenizer: TextTokenizer | None) -> Fields:
     ids = vector.ids.tolist()
     pieces = [tokenizer.spelling(token_id) for token_id in ids] if tokenizer is not None else []
     return {"sparse": records.SparseVector(ids, vector.weights, pieces)}

@@ -128,8 +128,8 @@ def _check_states(model: TextTaskModel, _: Sequence[Text], rows: Sequence[Encode
 
 def _ask(call: ExtractFeatures, model: TextTaskModel) -> Ask:
     features = Features(
-        chosen("Layers", call.layers, (*LAYERS, MIX), DEFAULT_LAYERS),
-        chosen("Pooling", call.pooling, POOLINGS, DEFAULT_POOLING),
+        chosen("layers", call.layers, (*LAYERS, MIX), DEFAULT_LAYERS),
+        chosen("pooling", call.pooling, POOLINGS, DEFAULT_POOLING),
         call.weights,
     )
     features.check(model.manifest.num_layers)

@@ -76,7 +76,7 @@ def _classify(call: Classify, model: TextTaskModel) -> Ask:
     labels = model.manifest.labels
     count = label_count(call.top_k, len(labels), all_scores=call.all_scores)
     own = model.manifest.scores_by
-    scores_of = SCORES[chosen("ScoreFunction", call.score_function, tuple(SCORES), own)]
+    scores_of = SCORES[chosen("score_function", call.score_function, tuple(SCORES), own)]
 
     def answer(reply: TextReply) -> Fields:
         best = ranked(scores_of(reply.values), labels, count)
@@ -137,7 +137,7 @@ def _embed(call: Embed, model: TextTaskModel) -> Ask:
 def _compare(call: Similarity, model: TextTaskModel) -> Ask:
     texts, others, use = call.texts, call.others, use_of(model.manifest)
     default = use.similarity or DEFAULT_MEASURE
-    measure = chosen("SimilarityMeasure", call.measure, tuple(MEASURES), default)
+    measure = chosen("measure", call.measure, tuple(MEASURES), default)
     width = width_of(model.manifest, call.dimensions)
     prompt = prompt_of(model, call.prompt_name)
     prompt_of_others = prompt_of(model, call.others_prompt_name, field="others_prompt_name")

@@ -25,7 +25,7 @@ from service.observe.logs import (
     RepetitionFilter,
 )
 from service.observe.metrics import ModelMetrics
-from service.records import Call, current_call
+from service.records import ObservedCall, current_call
 from service.settings import Settings
 from tests.fakes.log_lines import Lines
 from tests.fakes.serving import refusal, serving, simple_request
@@ -51,9 +51,9 @@ class Logger:
 
 
 @pytest.fixture
-def call() -> Iterator[Call]:
+def call() -> Iterator[ObservedCall]:
     """The request that this test answers."""
-    made = Call("S", "M", 10.0, model="m", version="2", request_id="r", trace_id="t" * 32)
+    made = ObservedCall("S", "M", 10.0, model="m", version="2", request_id="r", trace_id="t" * 32)
     token = current_call.set(made)
     yield made
     current_call.reset(token)
@@ -76,7 +76,7 @@ def test_a_json_line_has_time_level_logger_and_message() -> None:
     assert found == {"level": "warning", "logger": logger.log.name, "message": "model 'm' is 3"}
 
 
-def test_a_json_line_names_the_request_that_the_task_answers(call: Call) -> None:
+def test_a_json_line_names_the_request_that_the_task_answers(call: ObservedCall) -> None:
     logger = Logger(JsonFormatter())
     logger.log.error("it failed")
     assert (
@@ -116,7 +116,9 @@ def test_nor_what_an_exception_says(formatter: logging.Formatter) -> None:
 
 
 def test_a_console_line_has_what_is_known_of_its_request() -> None:
-    call = Call("S", "M", 10.0, "m", "1", 'r" model=other', 10.25, 3, "INVALID_ARGUMENT", "no\n")
+    call = ObservedCall(
+        "S", "M", 10.0, "m", "1", 'r" model=other', 10.25, 3, "INVALID_ARGUMENT", "no\n"
+    )
     logger = Logger(ConsoleFormatter("ISO8601", has_level=True))
     logger.log.info("M", extra={"call": call})
     assert logger.lines[0].split(" ", 1)[1] == (

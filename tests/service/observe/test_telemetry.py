@@ -26,7 +26,7 @@ from service.contract.tensors import Arrays
 from service.errors import SettingError
 from service.observe import telemetry
 from service.observe.logs import JsonFormatter
-from service.records import Call
+from service.records import ObservedCall
 from service.rpc.status import ENDS
 from tests.fakes.serving import (
     Served,
@@ -342,7 +342,7 @@ async def test_a_client_that_leaves_and_one_whose_time_is_over_are_told_apart(
     [(None, 1), (60.0, 1), (calls.CLOCKS_APART_S / 2, 4), (0.0, 4), (-1.0, 4)],
 )
 def test_whose_deadline_is_due_has_not_cancelled(left_s: float | None, code: int) -> None:
-    ended: list[Call] = []
+    ended: list[ObservedCall] = []
     observer = SimpleNamespace(began=lambda *_: None, ended=ended.append)
     arrival = calls.Arrival("grpc", ENDS, (), lambda: left_s)
     watch = calls.Calls(observer).watch(f"/{MODEL_INFER}", simple_request(), arrival)

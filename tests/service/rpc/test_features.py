@@ -264,8 +264,8 @@ MIX = pb.LAYERS_MIX
 @pytest.mark.parametrize(
     ("method", "fields", "message"),
     [
-        ("ExtractFeatures", {"layers": 99}, "Layers is 99, expected 0 to 7"),
-        ("ExtractFeatures", {"pooling": 9}, "Pooling is 9, expected 0 to 3"),
+        ("ExtractFeatures", {"layers": 99}, "layers is 99, expected 0 to 7"),
+        ("ExtractFeatures", {"pooling": 9}, "pooling is 9, expected 0 to 3"),
         (
             "ExtractFeatures",
             {"model": "flat", "layers": pb.LAYERS_SUM_LAST_FOUR},
@@ -292,7 +292,7 @@ MIX = pb.LAYERS_MIX
             "texts and others has 6 elements, expected 1 to 5 (--max-texts)",
         ),
         ("Similarity", {"others": [LONG]}, "text 3 has 22 tokens"),
-        ("Similarity", {"measure": 6}, "SimilarityMeasure is 6, expected 0 to 5"),
+        ("Similarity", {"measure": 6}, "measure is 6, expected 0 to 5"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused_by_name(

@@ -137,7 +137,7 @@ async def test_a_request_may_name_another_function(
 async def test_an_unknown_function_is_refused(served: Served) -> None:
     request = text_pb2.ClassifyRequest(model="topics", texts=TEXTS, score_function=4)  # type: ignore[arg-type]
     found = await refusal(served.text.Classify(request))
-    assert found == (StatusCode.INVALID_ARGUMENT, "ScoreFunction is 4, expected 0 to 3")
+    assert found == (StatusCode.INVALID_ARGUMENT, "score_function is 4, expected 0 to 3")
 
 
 async def test_models_say_what_their_scores_are(served: Served) -> None:
