@@ -229,6 +229,11 @@ def test_waiting_rows_are_bounded_too() -> None:
 THREE_LEVELS = QueuePolicies(num_levels=3, default_level=2)
 
 
+def test_levels_behind_the_first_are_counted_from_it_and_end_with_the_last() -> None:
+    """As `Generate` counts, where 0 goes first; a level of its own is 1 to 3."""
+    assert [THREE_LEVELS.level_behind(count) for count in (0, 1, 2, 9)] == [1, 2, 3, 3]
+
+
 def test_each_level_has_room_of_its_own() -> None:
     """Two may wait on each level: the third of one is refused, and other levels are not."""
     policies = QueuePolicies(QueuePolicy(2), num_levels=2, default_level=1)
