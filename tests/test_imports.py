@@ -261,8 +261,7 @@ OWNERS = {
     "attendant": (
         "service/api/services.py",
         "service/api/generation_messages.py",
-        ASKING,
-        "commands/folders/verification.py",
+        f"{ASKING}client/methods.py",
     ),
     "uvicorn": ("service/http/wire/connection.py",),
     "torch.onnx._internal": ("export/graphs/operators.py",),

@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
-from attendant.v1 import generation_pb2 as pb
 from rich.console import Console
 
 from commands.ask.shown import generation_tables as tables
 from commands.ask.shown.model_table import ModelTable
 from commands.ask.trials import TRIAL_TOKENS, try_models
+from service.calls.generation import GeneratedText, GenerateResponse
 from service.calls.models import ModelFacts, Models
 from service.calls.record import Bound, bounds_of
 from service.calls.sampling import Sampling
@@ -161,7 +161,7 @@ async def test_trying_models_shows_what_a_generative_one_writes(served: Served) 
 
 async def test_text_of_models_is_not_read_as_markup() -> None:
     """Rich would raise at a closing tag that nothing opened."""
-    response = pb.GenerateResponse(results=[pb.GeneratedText(text="[/b]", stop_reason="[x]")])
+    response = GenerateResponse(results=[GeneratedText(text="[/b]", stop_reason="[x]")])
     model = ModelFacts(name="[/m]", version="1", task="text-generation")
     console = Console(width=100)
     with console.capture() as captured:
