@@ -718,8 +718,8 @@ LARGE = {"grpc", "google.protobuf", "numpy", "msgspec", "asyncio"}
     ("program", "unused"),
     [
         ("sys.argv[1:] = ['--version']; main()", LARGE | {"typer", "rich", "commands.main"}),
-        ("completed('attendant ')", LARGE | {"rich"}),
-        ("completed('attendant -')", LARGE | {"rich"}),
+        ("completed('attendant ')", LARGE | {"rich", "pydantic"}),
+        ("completed('attendant -')", LARGE | {"rich", "pydantic"}),
     ],
 )
 def test_the_command_starts_without_what_it_does_not_use(program: str, unused: set[str]) -> None:

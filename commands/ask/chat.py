@@ -15,7 +15,7 @@ import typer
 from commands.ask.asked import Asked
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
-from commands.ask.generate import SAMPLING, params_of, shown, with_schema
+from commands.ask.generate import SAMPLING, params_of, read_flags, shown
 from commands.ask.shown import generation_tables
 from commands.errors import errors, print_error
 from commands.flags import command_of, own_parameters
@@ -54,7 +54,7 @@ class Talk:
 
 
 def _chat(asked: Asked, system: System = "", **sampling: Any) -> None:
-    flags = with_schema({"fit_max_tokens": True, **sampling})
+    flags = read_flags({"fit_max_tokens": True, **sampling})
     is_terminal = sys.stdin.isatty()
     with asked.client() as client:
         _check_model(client, asked.fields["model"])

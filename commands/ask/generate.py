@@ -66,7 +66,7 @@ SAMPLING = (
 
 def _generate(asked: Asked, prompt: Prompt, can_stream: CanStream = True, **sampling: Any) -> None:
     text = sys.stdin.read() if prompt == "-" else prompt
-    call = asked.call(prompt=text, sampling_params=params_of(with_schema(sampling)))
+    call = asked.call(prompt=text, sampling_params=params_of(read_flags(sampling)))
     with asked.client() as client:
         is_one_text = sampling["n"] in (None, 1) and sampling["prompt_logprobs"] is None
         if can_stream and not asked.as_json and is_one_text:
@@ -78,8 +78,11 @@ def _generate(asked: Asked, prompt: Prompt, can_stream: CanStream = True, **samp
 generate = command_of(_generate, [*own_parameters(_generate), *SAMPLING])
 
 
-def with_schema(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags, with the schema that a file has. Raises `BadParameter`."""
+def read_flags(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, with a file's schema. Raises `BadParameter` and `UnicodeEncodeError`."""
+    for value in flags.values():
+        for text in value if isinstance(value, list) else [value]:
+            str(text).encode()  # a command line has bytes that no text has as surrogates
     path = flags["json_schema"]
     return flags if path is None else {**flags, "json_schema": _schema_in(path)}
 

@@ -25,7 +25,8 @@ def generated(response: GenerateResponse) -> Table:
     table = Table("", "text", "tokens", "ended by", *score, show_lines=True)
     for index, result in enumerate(response.results, start=1):
         cells = [str(index), result.text, str(len(result.token_ids)), _ended_by(result)]
-        cells += [f"{result.score:.3f}"] * has_scores
+        if result.score is not None:
+            cells.append(f"{result.score:.3f}")
         table.add_row(*map(Text, cells))
     return table
 
