@@ -37,8 +37,8 @@ class CommandGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for option in self.get_params(ctx):
-            if option.is_bool_flag and option.default is None:  # which typer reads with pydantic
-                option.default = False
+            if getattr(option, "is_bool_flag", False) and option.default is None:
+                option.default = False  # None is read with pydantic, whose import takes long
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

@@ -6,27 +6,31 @@ message has, as a model may default others.
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from attendant.v1 import generation_pb2, text_pb2
 from google.protobuf.descriptor import Descriptor
 
-from service.api.codec import Convert, Own, fields_of
+from service.api.codec import Own, fields_of
 from service.calls.conversation import Conversation, read_call, read_message, read_object
 from service.calls.generation import Prompt
-from service.calls.record import abouts
 from service.calls.sampling import Sampling
 from service.grammars.form import take_grammar
 
+DEFAULTS = Sampling()
+_json = partial(json.dumps, ensure_ascii=False)
+
 
 def own_fields(request: Descriptor) -> dict[str, Own]:
-    """Both ways of a request's fields, by the names that its record has."""
+    """Both ways of a request's fields, by the names that its record has.
+
+    Raises `TypeError` where parameters have other names than their record's.
+    """
     if "prompt" in request.oneofs_by_name:
-        params = request.fields_by_name["sampling_params"].message_type
-        return {
-            "prompt": Own(prompt_in, _fields_of_prompt),
-            "sampling_params": Own(_reader_of_sampling(params), _fields_of_sampling),
-        }
+        fields_of(request.fields_by_name["sampling_params"].message_type, Sampling, ("named",))
+        sampling = Own(_sampling_in, _fields_of_sampling)
+        return {"prompt": Own(prompt_in, _fields_of_prompt), "sampling_params": sampling}
     if "conversation" in request.fields_by_name:
         return {"conversation": Own(conversation_in, _fields_of_prompt)}
     return {}
@@ -75,25 +79,17 @@ def _message(message: generation_pb2.ChatMessage, field: str) -> dict[str, Any]:
     )
 
 
-def _reader_of_sampling(params: Descriptor) -> Convert:
-    """A function that reads the parameters that a request has, and its grammar."""
-    converts: dict[str, Convert] = {}
-    for field in fields_of(params, Sampling, beside=("named",)).values():
-        if field.message_type is None:
-            converts[field.name] = tuple if field.is_repeated else lambda value: value
-        elif field.message_type.GetOptions().map_entry:
-            converts[field.name] = dict
-    converts["choice"] = lambda choice: list(choice.texts)
-    converts |= dict.fromkeys(("json_schema", "regex", "lark"), str)
-
-    def read(request: generation_pb2.GenerateRequest) -> Sampling:
-        present = request.sampling_params.ListFields()
-        values = {field.name: converts[field.name](value) for field, value in present}
-        if (grammar := take_grammar(values)) is not None:
-            values["grammar"] = grammar
-        return Sampling.of(values)
-
-    return read
+def _sampling_in(request: generation_pb2.GenerateRequest) -> Sampling:
+    """The parameters that a request has, and its grammar. Raises `InvalidArgument`."""
+    values: dict[str, Any] = {}
+    for field, value in request.sampling_params.ListFields():
+        if field.message_type is not None:
+            values[field.name] = list(value.texts) if field.name == "choice" else dict(value)
+        else:
+            values[field.name] = tuple(value) if field.is_repeated else value
+    if (grammar := take_grammar(values)) is not None:
+        values["grammar"] = grammar
+    return Sampling.of(values)
 
 
 def _fields_of_prompt(prompt: Prompt | None) -> dict[str, Any]:
@@ -128,16 +124,11 @@ def _fields_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
 def _fields_of_sampling(sampling: Sampling) -> dict[str, Any]:
     """The parameters that are named or other than their defaults, and the grammar."""
     values = {
-        each.name: value
-        for each in abouts(Sampling)
-        if each.name not in ("grammar", "named")
-        and (value := getattr(sampling, each.name)) is not None
-        and (each.name in sampling.named or value != each.default)
+        name: value
+        for name in Sampling.__struct_fields__
+        if (value := getattr(sampling, name)) != getattr(DEFAULTS, name) or name in sampling.named
     }
-    if (form := sampling.grammar) is not None:
+    form, _ = values.pop("grammar", None), values.pop("named", None)
+    if form is not None:
         values[form.kind] = {"texts": form.choices} if form.kind == "choice" else form.text
     return {"sampling_params": values} if values else {}
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -62,7 +62,7 @@ async def test_samples_are_rows_of_a_table(served: Served) -> None:
         assert "length" in line
 
 
-async def test_every_flag_reaches_the_server(served: Served) -> None:
+async def test_every_flag_is_in_the_request(served: Served) -> None:
     """Each value is refused by its name, beside another one."""
     cases = {
         **dict.fromkeys(("top_k", "stop", "n"), ("3", "--beam-width", "2")),
@@ -96,6 +96,24 @@ async def test_the_form_of_an_output_is_a_flag(served: Served, tmp_path: Path) -
     assert lacking.exit_code == 2
     assert "--json-schema" in lacking.stderr
     assert "cannot be read" in lacking.stderr
+
+
+async def test_an_output_has_one_form(served: Served) -> None:
+    """Of two flags of forms none is left out unsaid."""
+    forms = "--regex", "a", "--choice", "b"
+    result = await run(served, "generate", "tale", "once", *forms)
+    assert result.exit_code == 1
+    assert "INVALID_ARGUMENT: choice is set beside regex, expected one of" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+@pytest.mark.parametrize("flag", ["--stop", "--regex", "--choice"])
+async def test_bytes_that_no_text_has_are_wrong_usage(
+    served: Served, command: str, flag: str
+) -> None:
+    prompt = ["once"] * (command == "generate")
+    with pytest.raises(UnicodeEncodeError):
+        await run(served, command, "tale", *prompt, flag, "\udcff")
 
 
 @pytest.mark.parametrize("bound", [each for each in bounds_of(Sampling) if each.name != "logprobs"])

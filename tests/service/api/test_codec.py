@@ -26,7 +26,7 @@ from service.calls.texts import (
 )
 from service.errors import InvalidArgument
 from service.serving.tasks.table import METHODS
-from tests.fakes.every_task import SERVICES, message, response_type
+from tests.fakes.every_task import message
 
 ROWS = np.array([[0.1, -0.0, np.inf], [1e-45, 3.4e38, np.nan]], np.float32)
 WRITE = writer(text_pb2.EmbedResponse, Embeddings)
@@ -183,13 +183,6 @@ def test_a_name_that_one_side_alone_has_stops_the_start() -> None:
         reader(text_pb2.ClassifyRequest, Embed)
     with pytest.raises(TypeError, match="Fewer and Embedding differ in"):
         writer(text_pb2.Embedding, Fewer)
-
-
-def test_every_record_has_the_fields_of_its_message() -> None:
-    """Requests and answers of every method; the server does not start otherwise."""
-    for name, method in METHODS.items():
-        reader(type(message(name)), method.call)
-        writer(response_type(SERVICES[name][0]), method.answer)
 
 
 @pytest.mark.parametrize("name", CALLS)
