@@ -18,5 +18,5 @@ def test_the_record_of_every_method_can_be_sent(name: str) -> None:
     written = method.write(call)
     assert written == message_of(call)
     assert getattr(written, "model", "m") == "m"
-    assert written.DESCRIPTOR == expected.input_type
-    assert method.response.DESCRIPTOR == expected.output_type
+    kinds = type(written).DESCRIPTOR, method.response.DESCRIPTOR
+    assert kinds == (expected.input_type, expected.output_type)
