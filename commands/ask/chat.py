@@ -36,21 +36,27 @@ class Talk:
     """A conversation so far."""
 
     def __init__(self, system: str) -> None:
-        self._first = [{"role": "system", "content": system}] if system else []
+        self._first = [_message("system", system)] if system else []
         self.messages = list(self._first)
 
     def clear(self) -> None:
         self.messages = list(self._first)
 
     def say(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append(_message("user", text))
 
     def unsay(self) -> None:
         """Take back the last message, which was not answered."""
         self.messages.pop()
 
     def answered(self, text: str) -> None:
-        self.messages.append({"role": "assistant", "content": text})
+        self.messages.append(_message("assistant", text))
+
+
+def _message(role: str, text: str) -> dict[str, str]:
+    """A message. Raises `UnicodeEncodeError` for bytes that no text has."""
+    text.encode()
+    return {"role": role, "content": text}
 
 
 def _chat(asked: Asked, system: System = "", **sampling: Any) -> None:
