@@ -756,6 +756,16 @@ assert typer.main.get_group(app).get_command(None, {name!r}) is not None
     assert not modules_after(code) & {"grpc", "numpy", "asyncio", "commands.ask.bulk.job"}
 
 
+@pytest.mark.parametrize("name", ["Classify", "ClassifyTokens", "Generate", "ListModels"])
+def test_a_method_without_rows_of_numbers_is_asked_without_numpy(name: str) -> None:
+    """Its import would be a third of such a command's start."""
+    code = f"""
+from commands.ask.client.methods import method_named
+method_named({name!r})
+"""
+    assert "numpy" not in modules_after(code)
+
+
 def test_the_command_line_loads_no_torch_until_a_command_needs_it() -> None:
     """`attendant serve` imports no other command, nor its libraries."""
     code = """

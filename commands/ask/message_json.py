@@ -16,7 +16,7 @@ OF_ALL_MODELS = ("name", "version", "task", "max_batch_size")
 
 def json_fields(record: Any) -> dict[str, Any]:
     """The fields of a record by their names."""
-    from commands.ask.client.methods import message_of  # NumPy, and all messages
+    from commands.ask.client.methods import message_of  # all messages
 
     message = message_of(record)
     values = MessageToDict(

@@ -11,13 +11,12 @@ NumPy's is a message's bytes but for the beginning. See
 https://protobuf.dev/programming-guides/encoding/#packed
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter, signature
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-import numpy as np
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -26,6 +25,9 @@ from msgspec import to_builtins
 from service.api.wire import bytes_prefix
 from service.calls.answers import Values
 from service.calls.record import Call
+
+if TYPE_CHECKING:  # imported where there are rows: most commands have none, and start without it
+    import numpy as np
 
 Convert: TypeAlias = Callable[[Any], Any]
 Record: TypeAlias = type[msgspec.Struct]
@@ -104,9 +106,11 @@ def writer(kind: type[Message], record: Record, own: Mapping[str, Own] = {}) -> 
     return _writer(descriptor, record, own)(kind)
 
 
-def packed(number: int, values: np.ndarray) -> bytes:
+def packed(number: int, values: "np.ndarray | Sequence[float]") -> bytes:
     """The bytes of a message that has values in the field of that number, and nothing else."""
-    raw = values.astype("<f4", copy=False).tobytes()
+    import numpy as np
+
+    raw = np.asarray(values).astype("<f4", copy=False).tobytes()
     return bytes_prefix(number, len(raw)) + raw
 
 
@@ -134,6 +138,8 @@ def _read(field: FieldDescriptor, hint: object, *, is_call: bool) -> Convert | N
             return lambda numbers: [names.get(each, each) for each in numbers]
         return lambda number: names.get(number, number)
     if _is_row(field) and hint == Values:
+        import numpy as np
+
         return lambda numbers: np.array(numbers, np.float32)
     if _has_ids(field):
         (only,) = field.message_type.fields
@@ -192,7 +198,7 @@ def _writer(
             written = make(**values)
             for name, number in arrays:
                 if len(row := getattr(answer, name)):
-                    written.MergeFromString(packed(number, np.asarray(row)))
+                    written.MergeFromString(packed(number, row))
             for name, writer_to in lists:
                 if rows := getattr(answer, name):
                     write_row = writer_to(getattr(written, name).add)

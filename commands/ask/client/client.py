@@ -32,7 +32,7 @@ class Client:
 
         The method's name is the record's, unless another one is given.
         """
-        from commands.ask.client.methods import method_named  # NumPy, and all messages
+        from commands.ask.client.methods import method_named  # all messages
 
         method = method_named(name or type(call).__name__)
         return method.read(self.call(method.path, method.response, method.write(call)))
