@@ -11,7 +11,7 @@ NumPy's is a message's bytes but for the beginning. See
 https://protobuf.dev/programming-guides/encoding/#packed
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter, signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
@@ -106,11 +106,9 @@ def writer(kind: type[Message], record: Record, own: Mapping[str, Own] = {}) -> 
     return _writer(descriptor, record, own)(kind)
 
 
-def packed(number: int, values: "np.ndarray | Sequence[float]") -> bytes:
+def packed(number: int, values: "np.ndarray") -> bytes:
     """The bytes of a message that has values in the field of that number, and nothing else."""
-    import numpy as np
-
-    raw = np.asarray(values).astype("<f4", copy=False).tobytes()
+    raw = values.astype("<f4", copy=False).tobytes()
     return bytes_prefix(number, len(raw)) + raw
 
 
@@ -181,7 +179,8 @@ def _writer(
         for name, of in inner.items()
         if not fields[name].is_repeated
     ]
-    arrays = [(name, field.number) for name, field in fields.items() if _is_row(field)]
+    if arrays := [(name, field.number) for name, field in fields.items() if _is_row(field)]:
+        import numpy as np
     apart = {name for name, _ in arrays} | inner.keys() | own.keys()
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
@@ -198,7 +197,7 @@ def _writer(
             written = make(**values)
             for name, number in arrays:
                 if len(row := getattr(answer, name)):
-                    written.MergeFromString(packed(number, row))
+                    written.MergeFromString(packed(number, np.asarray(row)))
             for name, writer_to in lists:
                 if rows := getattr(answer, name):
                     write_row = writer_to(getattr(written, name).add)
