@@ -35,6 +35,12 @@ class Command(TyperCommand):
 class CommandGroup(TyperGroup):
     """A group whose commands and options are shown in panels; names a command close to a typo."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for option in self.get_params(ctx):
+            if getattr(option, "is_bool_flag", False) and option.default is None:
+                option.default = False  # None is read with pydantic, whose import takes long
+        return super().parse_args(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         from commands.help_panels import print_group
 

@@ -173,7 +173,7 @@ openapi.PATH.write_text(openapi.page_of(asyncio.run(openapi.ask())))
 from commands.main import app
 from models.networks.kinds import KINDS
 from service.api.codec import reader
-from service.api.generation_messages import readings_of
+from service.api.generation_messages import own_fields
 from service.calls.generation import Generate
 from service.calls.sampling_values import sampling_of
 from service.contract.manifest import TaskName
@@ -196,7 +196,7 @@ flags = {name: [each.name for each in group.get_command(None, name).params]
          for name in ("generate", "chat", "serve", "judge-tone")}
 request = generation_pb2.GenerateRequest(model="m", text="t")
 request.sampling_params.zeal = 0.5
-read = reader(generation_pb2.GenerateRequest, Generate, readings_of(request.DESCRIPTOR))
+read = reader(generation_pb2.GenerateRequest, Generate, own_fields(request.DESCRIPTOR))
 judge = METHODS["JudgeTone"]
 print(json.dumps({
     "flags": flags,

@@ -261,8 +261,7 @@ OWNERS = {
     "attendant": (
         "service/api/services.py",
         "service/api/generation_messages.py",
-        ASKING,
-        "commands/folders/verification.py",
+        f"{ASKING}client/methods.py",
     ),
     "uvicorn": ("service/http/wire/connection.py",),
     "torch.onnx._internal": ("export/graphs/operators.py",),
@@ -719,8 +718,8 @@ LARGE = {"grpc", "google.protobuf", "numpy", "msgspec", "asyncio"}
     ("program", "unused"),
     [
         ("sys.argv[1:] = ['--version']; main()", LARGE | {"typer", "rich", "commands.main"}),
-        ("completed('attendant ')", LARGE | {"rich"}),
-        ("completed('attendant -')", LARGE | {"rich"}),
+        ("completed('attendant ')", LARGE | {"rich", "pydantic"}),
+        ("completed('attendant -')", LARGE | {"rich", "pydantic"}),
     ],
 )
 def test_the_command_starts_without_what_it_does_not_use(program: str, unused: set[str]) -> None:
@@ -755,6 +754,16 @@ from commands.main import app
 assert typer.main.get_group(app).get_command(None, {name!r}) is not None
 """
     assert not modules_after(code) & {"grpc", "numpy", "asyncio", "commands.ask.bulk.job"}
+
+
+@pytest.mark.parametrize("name", ["Classify", "ClassifyTokens", "Generate", "ListModels"])
+def test_a_method_without_rows_of_numbers_is_asked_without_numpy(name: str) -> None:
+    """Its import would be a third of such a command's start."""
+    code = f"""
+from commands.ask.client.methods import method_named
+method_named({name!r})
+"""
+    assert "numpy" not in modules_after(code)
 
 
 def test_the_command_line_loads_no_torch_until_a_command_needs_it() -> None:

@@ -11,15 +11,16 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from attendant.v1 import generation_pb2 as pb
 
 from commands.ask.asked import Asked
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
-from commands.ask.generate import SAMPLING, params_of, shown
+from commands.ask.generate import SAMPLING, params_of, read_flags, shown
 from commands.ask.shown import generation_tables
 from commands.errors import errors, print_error
 from commands.flags import command_of, own_parameters
+from service.calls.conversation import Conversation
+from service.calls.generation import GenerateChunk
 
 System = Annotated[
     str,
@@ -35,25 +36,31 @@ class Talk:
     """A conversation so far."""
 
     def __init__(self, system: str) -> None:
-        self._first = [pb.ChatMessage(role="system", content=system)] if system else []
+        self._first = [_message("system", system)] if system else []
         self.messages = list(self._first)
 
     def clear(self) -> None:
         self.messages = list(self._first)
 
     def say(self, text: str) -> None:
-        self.messages.append(pb.ChatMessage(role="user", content=text))
+        self.messages.append(_message("user", text))
 
     def unsay(self) -> None:
         """Take back the last message, which was not answered."""
         self.messages.pop()
 
     def answered(self, text: str) -> None:
-        self.messages.append(pb.ChatMessage(role="assistant", content=text))
+        self.messages.append(_message("assistant", text))
+
+
+def _message(role: str, text: str) -> dict[str, str]:
+    """A message. Raises `UnicodeEncodeError` for bytes that no text has."""
+    text.encode()
+    return {"role": role, "content": text}
 
 
 def _chat(asked: Asked, system: System = "", **sampling: Any) -> None:
-    params = params_of({"fit_max_tokens": True, **sampling})
+    flags = read_flags({"fit_max_tokens": True, **sampling})
     is_terminal = sys.stdin.isatty()
     with asked.client() as client:
         _check_model(client, asked.fields["model"])
@@ -68,12 +75,7 @@ def _chat(asked: Asked, system: System = "", **sampling: Any) -> None:
                 print_error(f"'{text[:64]}' is not known; {HELP}")
             else:
                 talk.say(text)
-                request = pb.GenerateRequest(
-                    conversation=pb.Conversation(messages=talk.messages),
-                    sampling_params=params,
-                    **asked.fields,
-                )
-                _answer(client, request, talk, is_terminal=is_terminal)
+                _answer(client, asked, talk, flags, is_terminal=is_terminal)
 
 
 chat = command_of(
@@ -114,12 +116,15 @@ def _lines(is_terminal: bool) -> Iterator[str]:
             yield text
 
 
-def _answer(client: Client, request: pb.GenerateRequest, talk: Talk, *, is_terminal: bool) -> None:
+def _answer(
+    client: Client, asked: Asked, talk: Talk, flags: dict[str, Any], *, is_terminal: bool
+) -> None:
     """Print an answer as it comes, and keep it. In a terminal, errors and Ctrl-C end it alone."""
     pieces: list[str] = []
-    last = pb.GenerateChunk()
+    last = GenerateChunk()
     try:
-        with closing(client.stream(request)) as chunks:
+        call = asked.call(prompt=Conversation(talk.messages), sampling_params=params_of(flags))
+        with closing(client.stream(call)) as chunks:
             for last in chunks:
                 pieces.append(last.text)
                 sys.stdout.write(shown(last.text))
@@ -138,9 +143,7 @@ def _answer(client: Client, request: pb.GenerateRequest, talk: Talk, *, is_termi
         talk.answered("".join(pieces))
     else:
         talk.unsay()
-    if last.finish_reason == pb.FINISH_REASON_LENGTH:
+    if last.finish_reason == "length":
         errors.print(CUT, style="dim", soft_wrap=True)
-    if last.HasField("usage"):
-        errors.print(
-            generation_tables.account(last.usage, last.timings), style="dim", soft_wrap=True
-        )
+    if last.usage is not None:
+        errors.print(generation_tables.account(last), style="dim", soft_wrap=True)

@@ -13,16 +13,19 @@ from typing import Annotated, Any
 from unicodedata import category
 
 import typer
-from attendant.v1 import generation_pb2 as pb
 
 from commands.ask.asked import Asked
 from commands.ask.call_flags import CallFlag
+from commands.ask.client.refusal import CallError
 from commands.ask.options import console
 from commands.ask.shown import generation_tables as tables
 from commands.errors import errors
 from commands.flags import command_of, flag, own_parameters
+from service.calls.generation import GenerateChunk, GenerateResponse
 from service.calls.record import abouts
 from service.calls.sampling import Sampling
+from service.calls.sampling_values import sampling_of
+from service.errors import InvalidArgument
 
 Prompt = Annotated[str, typer.Argument(help="Text to continue; '-' reads it from stdin.")]
 CanStream = Annotated[
@@ -62,30 +65,34 @@ SAMPLING = (
 
 
 def _generate(asked: Asked, prompt: Prompt, can_stream: CanStream = True, **sampling: Any) -> None:
-    request = pb.GenerateRequest(
-        text=sys.stdin.read() if prompt == "-" else prompt,
-        sampling_params=params_of(sampling),
-        **asked.fields,
-    )
+    text = sys.stdin.read() if prompt == "-" else prompt
+    call = asked.call(prompt=text, sampling_params=params_of(read_flags(sampling)))
     with asked.client() as client:
         is_one_text = sampling["n"] in (None, 1) and sampling["prompt_logprobs"] is None
         if can_stream and not asked.as_json and is_one_text:
-            _write(client.stream(request))
+            _write(client.stream(call))
         else:
-            _show_whole(asked, client.generate(request))
+            _show_whole(asked, client.generate(call))
 
 
 generate = command_of(_generate, [*own_parameters(_generate), *SAMPLING])
 
 
-def params_of(sampling: dict[str, Any]) -> pb.SamplingParams:
-    """The flags that are given, as a request has them. Raises `BadParameter` for a file."""
-    given = {name: value for name, value in sampling.items() if value is not None}
-    if (path := given.get("json_schema")) is not None:
-        given["json_schema"] = _schema_in(path)
-    if given.get("choice"):
-        given["choice"] = pb.Choice(texts=given["choice"])
-    return pb.SamplingParams(**given)
+def read_flags(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, with a file's schema. Raises `BadParameter` and `UnicodeEncodeError`."""
+    for value in flags.values():
+        for text in value if isinstance(value, list) else [value]:
+            str(text).encode()  # a command line has bytes that no text has as surrogates
+    path = flags["json_schema"]
+    return flags if path is None else {**flags, "json_schema": _schema_in(path)}
+
+
+def params_of(flags: dict[str, Any]) -> Sampling:
+    """The flags that are given, as a request has them. Raises `CallError`, as the server does."""
+    try:
+        return sampling_of(flags)
+    except InvalidArgument as error:
+        raise CallError("INVALID_ARGUMENT", str(error)) from error
 
 
 def _schema_in(path: Path) -> str:
@@ -97,9 +104,9 @@ def _schema_in(path: Path) -> str:
         raise typer.BadParameter(text, param_hint="'--json-schema'") from error
 
 
-def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
+def _write(chunks: Iterable[GenerateChunk]) -> None:
     """Print text as it arrives, then the token counts and times of the last chunk."""
-    last = pb.GenerateChunk()
+    last = GenerateChunk()
     has_line = False  # that must end, also so that an error message starts a line
     try:
         for last in chunks:
@@ -113,7 +120,7 @@ def _write(chunks: Iterable[pb.GenerateChunk]) -> None:
     _print_account(last)
 
 
-def _show_whole(asked: Asked, response: pb.GenerateResponse) -> None:
+def _show_whole(asked: Asked, response: GenerateResponse) -> None:
     if asked.as_json:
         asked.show(response, tables.generated)
         return
@@ -126,8 +133,8 @@ def _show_whole(asked: Asked, response: pb.GenerateResponse) -> None:
     _print_account(response)
 
 
-def _print_account(answer: pb.GenerateChunk | pb.GenerateResponse) -> None:
-    errors.print(tables.account(answer.usage, answer.timings), soft_wrap=True)
+def _print_account(answer: GenerateChunk | GenerateResponse) -> None:
+    errors.print(tables.account(answer), soft_wrap=True)
 
 
 def shown(text: str) -> str:

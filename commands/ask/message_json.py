@@ -8,18 +8,17 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
 WIDE = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 # Fields that say something of every model, also where they are 0 or empty.
 OF_ALL_MODELS = ("name", "version", "task", "max_batch_size")
 
 
-def json_fields(answer: Any) -> dict[str, Any]:
-    """The fields of a record, or of a message, by their names."""
-    from commands.ask.client.methods import message_of  # NumPy, and all messages
+def json_fields(record: Any) -> dict[str, Any]:
+    """The fields of a record by their names."""
+    from commands.ask.client.methods import message_of  # all messages
 
-    message = answer if isinstance(answer, Message) else message_of(answer)
+    message = message_of(record)
     values = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

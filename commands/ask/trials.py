@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from attendant.v1 import generation_pb2
 from rich.text import Text
 
 from commands.ask.client.client import Client
@@ -12,7 +11,9 @@ from commands.ask.client.refusal import CallError
 from commands.ask.shown.tables import Table, short
 from commands.ask.verb_command import named
 from commands.ask.verbs import VERBS, Verb
+from service.calls.generation import Generate
 from service.calls.models import ModelFacts
+from service.calls.sampling import Sampling
 
 TRIAL_TOKENS = 24  # of output, when a generative model is tried
 
@@ -57,11 +58,9 @@ def _answered(client: Client, model: ModelFacts, verb: Verb) -> str:
 
 
 def _continued(client: Client, model: ModelFacts) -> str:
-    params = generation_pb2.SamplingParams(temperature=0.0, max_tokens=TRIAL_TOKENS)
-    request = generation_pb2.GenerateRequest(
-        model=model.name, version=model.version, text=model.example, sampling_params=params
-    )
-    return f"…{client.generate(request).results[0].text}"
+    params = Sampling(temperature=0.0, max_tokens=TRIAL_TOKENS)
+    call = Generate(model.name, model.version, model.example, params)
+    return f"…{client.generate(call).results[0].text}"
 
 
 def trial_table(found: Iterable[Trial]) -> Table:

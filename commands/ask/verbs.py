@@ -90,7 +90,7 @@ VERBS = {
     "generate": Verb(
         "Continue a prompt.",
         ("text-generation",),
-        "record:Call",
+        "generation:Generate",
         "prompt can_stream",
         body="generate:generate",
         forms=(JSON,),
@@ -98,7 +98,7 @@ VERBS = {
     ),
     "chat": Verb(
         "Talk with a model that has a chat template.",
-        call="record:Call",
+        call="generation:Generate",
         flags="system",
         body="chat:chat",
         forms=(),

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from attendant.v1 import generation_pb2, text_pb2
 
 from commands.ask.client.client import Client
 from models.checkpoints.certificate import Certificate, certify
 from models.checkpoints.checkpoint import Checkpoint
 from models.checkpoints.probe_texts import COMPARED, PROBES
+from service.calls.generation import Generate
 from service.calls.models import ModelFacts
+from service.calls.sampling import Sampling
+from service.calls.texts import Classify, Embed, ScorePairs
+from service.calls.tokens import Tokenize
 
 # Largest difference of an output that is no fault, by the served precision.
 LIMITS = {"fp32": 1e-3, "fp16": 5e-2, "bf16": 4e-1}
@@ -81,20 +84,14 @@ def verify(client: Client, model: ModelFacts, source: Checkpoint, folder: Path) 
     )
 
 
-def _ask(client: Client, method: str, request: Any) -> Any:
-    """The response of a method of the service of texts."""
-    response = getattr(text_pb2, f"{method}Response")
-    return client.call(f"/attendant.v1.TextService/{method}", response, request)
-
-
 def _tokens(client: Client, name: str, source: Checkpoint) -> tuple[int, int]:
     """Numbers of texts, and of those that the server splits as the import does."""
     texts = [text for text in PROBES if text.strip() and "\0" not in text]
     same = 0
     for start in range(0, len(texts), BATCH):
         part = texts[start : start + BATCH]
-        response = _ask(client, "Tokenize", text_pb2.TokenizeRequest(model=name, texts=part))
-        for text, result in zip(part, response.results, strict=True):
+        results = client.ask(Tokenize(name, texts=part)).results
+        for text, result in zip(part, results, strict=True):
             ids = [token.id for token in result.tokens]
             same += ids == source.tokenizer.encode(text).ids
     return len(texts), same
@@ -115,17 +112,16 @@ def _logits(source: Checkpoint, *row: str) -> np.ndarray:
 
 
 def _of_embedding(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
-    rows = [generation_pb2.TokenIds(ids=source.tokenizer.encode(text).ids) for text in COMPARED]
-    response = _ask(client, "Embed", text_pb2.EmbedRequest(model=name, token_ids=rows))
-    served = np.array([list(result.values) for result in response.results])
+    rows = [source.tokenizer.encode(text).ids for text in COMPARED]
+    served = np.array([each.values for each in client.ask(Embed(name, token_ids=rows)).results])
     expected = np.array([_logits(source, text) for text in COMPARED])
     return "vectors", float(np.abs(served - expected).max())
 
 
 def _of_classes(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
-    request = text_pb2.ClassifyRequest(model=name, texts=COMPARED, all_scores=True)
+    results = client.ask(Classify(name, texts=COMPARED, all_scores=True)).results
     differences = []
-    for text, result in zip(COMPARED, _ask(client, "Classify", request).results, strict=True):
+    for text, result in zip(COMPARED, results, strict=True):
         logits = torch.from_numpy(_logits(source, text))
         function = source.text_network.score_function or "softmax"
         scores = SCORES[function](logits).numpy()
@@ -137,10 +133,7 @@ def _of_classes(client: Client, name: str, source: Checkpoint) -> tuple[str, flo
 
 def _of_pairs(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
     seconds = [COMPARED[number - 1] for number in range(len(COMPARED))]
-    request = text_pb2.ScorePairsRequest(
-        model=name, texts=COMPARED, text_pairs=seconds, raw_scores=True
-    )
-    response = _ask(client, "ScorePairs", request)
+    response = client.ask(ScorePairs(name, texts=COMPARED, text_pairs=seconds, raw_scores=True))
     expected = [_logits(source, *pair)[0] for pair in zip(COMPARED, seconds, strict=True)]
     served = [result.score for result in response.results]
     return "logits", float(np.abs(np.array(served) - np.array(expected)).max())
@@ -148,12 +141,12 @@ def _of_pairs(client: Client, name: str, source: Checkpoint) -> tuple[str, float
 
 def _of_writing(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
     """How far the log probability of a written token is from that of the likeliest."""
-    params = generation_pb2.SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    params = Sampling(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
     furthest = 0.0
     for text in COMPARED:
         prompt = source.tokenizer.encode(text).ids
-        request = generation_pb2.GenerateRequest(model=name, text=text, sampling_params=params)
-        (result,) = client.generate(request).results
+        call = Generate(name, prompt=text, sampling_params=params)
+        (result,) = client.generate(call).results
         written = list(result.token_ids)
         row = torch.tensor([[*prompt, *written]])
         logits = source.model(row)[0, len(prompt) - 1 : -1].log_softmax(-1)

@@ -14,10 +14,9 @@ https://protobuf.dev/programming-guides/encoding/#packed
 from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter, signature
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-import numpy as np
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -26,6 +25,9 @@ from msgspec import to_builtins
 from service.api.wire import bytes_prefix
 from service.calls.answers import Values
 from service.calls.record import Call
+
+if TYPE_CHECKING:  # imported where there are rows: most commands have none, and start without it
+    import numpy as np
 
 Convert: TypeAlias = Callable[[Any], Any]
 Record: TypeAlias = type[msgspec.Struct]
@@ -39,18 +41,25 @@ class Codec(NamedTuple):
     has_own: bool = False  # fields that take long to read where the message is long
 
 
-def reader(kind: type[Message], record: Record, own: Mapping[str, Convert] = {}) -> Convert:
+class Own(NamedTuple):
+    """Both ways of a record's field that the names of the message's fields do not give."""
+
+    read: Convert  # the whole message to the field's value
+    write: Convert  # the field's value to values of the message's fields, by their names
+
+
+def reader(kind: type[Message], record: Record, own: Mapping[str, Own] = {}) -> Convert:
     """A function from messages to records. Raises `TypeError` where their fields differ.
 
     The names of enumerated values are told as such: the first is without one, and a number
-    without a value stays one. An optional field that the message leaves out is None. `own` reads
-    fields, by their names, of the whole message.
+    without a value stays one. An optional field that the message leaves out is None. `own` has the
+    ways of fields by their names.
     """
     descriptor: Any = kind.DESCRIPTOR
     return _reader(descriptor, record, own)
 
 
-def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}) -> Convert:
+def _reader(message: Descriptor, record: Record, own: Mapping[str, Own] = {}) -> Convert:
     fields, hints = fields_of(message, record), get_type_hints(record)
     names = [name for name in record.__struct_fields__ if name not in own]
     get = attrgetter(*names) if len(names) > 1 else lambda each: [getattr(each, n) for n in names]
@@ -59,7 +68,7 @@ def _reader(message: Descriptor, record: Record, own: Mapping[str, Convert] = {}
         for place, name in enumerate(names)
         if fields[name].has_presence and type(None) in get_args(hints[name])
     ]
-    further = [(place, own[n]) for place, n in enumerate(record.__struct_fields__) if n in own]
+    further = [(place, own[n].read) for place, n in enumerate(record.__struct_fields__) if n in own]
     make, is_call = _by_place(record), issubclass(record, Call)
 
     def read(message: Message) -> msgspec.Struct:
@@ -91,13 +100,13 @@ def _by_place(record: Record) -> Callable[..., Any]:
     return lambda *values: record(**dict(zip(record.__struct_fields__, values, strict=True)))
 
 
-def writer(kind: type[Message], record: Record) -> Convert:
+def writer(kind: type[Message], record: Record, own: Mapping[str, Own] = {}) -> Convert:
     """A function from records to messages. Raises `TypeError` where their fields differ."""
     descriptor: Any = kind.DESCRIPTOR
-    return _writer(descriptor, record)(kind)
+    return _writer(descriptor, record, own)(kind)
 
 
-def packed(number: int, values: np.ndarray) -> bytes:
+def packed(number: int, values: "np.ndarray") -> bytes:
     """The bytes of a message that has values in the field of that number, and nothing else."""
     raw = values.astype("<f4", copy=False).tobytes()
     return bytes_prefix(number, len(raw)) + raw
@@ -127,6 +136,8 @@ def _read(field: FieldDescriptor, hint: object, *, is_call: bool) -> Convert | N
             return lambda numbers: [names.get(each, each) for each in numbers]
         return lambda number: names.get(number, number)
     if _is_row(field) and hint == Values:
+        import numpy as np
+
         return lambda numbers: np.array(numbers, np.float32)
     if _has_ids(field):
         (only,) = field.message_type.fields
@@ -148,11 +159,14 @@ def names_of(kind: EnumDescriptor) -> dict[int, str | int]:
     }
 
 
-def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]], Convert]:
+def _writer(
+    message: Descriptor, record: Record, own: Mapping[str, Own] = {}
+) -> Callable[[Callable[..., Any]], Convert]:
     """Maker of a function from records to messages, given their class or a field's `add`."""
-    fields, hints = fields_of(message, record), get_type_hints(record)
+    every, hints = fields_of(message, record), get_type_hints(record)
+    fields = {name: field for name, field in every.items() if name not in own}
     converts = [(name, how) for name, field in fields.items() if (how := _written(field))]
-    if _is_plain(message, record):
+    if not own and _is_plain(message, record):
         return _plain_writer(converts)
     inner = {
         name: _writer(field.message_type, _record_in(hints[name]))
@@ -165,8 +179,9 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
         for name, of in inner.items()
         if not fields[name].is_repeated
     ]
-    arrays = [(name, field.number) for name, field in fields.items() if _is_row(field)]
-    apart = {name for name, _ in arrays} | inner.keys()
+    if arrays := [(name, field.number) for name, field in fields.items() if _is_row(field)]:
+        import numpy as np
+    apart = {name for name, _ in arrays} | inner.keys() | own.keys()
     plain = [name for name in record.__struct_fields__ if name not in apart]
 
     def of(make: Callable[..., Message]) -> Convert:
@@ -177,6 +192,8 @@ def _writer(message: Descriptor, record: Record) -> Callable[[Callable[..., Any]
             for name, written_of in alone:
                 if (value := getattr(answer, name)) is not None:
                     values[name] = written_of(value)
+            for name, (_, fields_in) in own.items():
+                values |= fields_in(getattr(answer, name))
             written = make(**values)
             for name, number in arrays:
                 if len(row := getattr(answer, name)):
@@ -259,8 +276,8 @@ def _is_row(field: FieldDescriptor) -> bool:
 
 
 def _record_in(hint: object) -> Record:  # a type
-    """The record that a field has, alone or in a list."""
-    kinds = hint, *get_args(hint)
-    return next(
-        each for each in kinds if isinstance(each, type) and issubclass(each, msgspec.Struct)
-    )
+    """The record that a field has, alone or in a list. Raises `TypeError` where it has none."""
+    for each in (hint, *get_args(hint)):
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    raise TypeError(f"{hint} has no record: it needs ways of its own")

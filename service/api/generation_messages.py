@@ -1,27 +1,39 @@
-"""Readings of generation's messages that the names of fields alone do not give.
+"""Ways between generation's messages and records that the names of fields alone do not give.
 
 A prompt is one of several fields, and so is a grammar; of parameters it is known which of them a
 message has, as a model may default others.
 """
 
+import json
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from attendant.v1 import generation_pb2, text_pb2
 from google.protobuf.descriptor import Descriptor
 
-from service.api.codec import Convert, fields_of
+from service.api.codec import Own, fields_of
 from service.calls.conversation import Conversation, read_call, read_message, read_object
 from service.calls.generation import Prompt
 from service.calls.sampling import Sampling
 from service.grammars.form import take_grammar
 
+DEFAULTS = Sampling()
+_json = partial(json.dumps, ensure_ascii=False)
 
-def readings_of(request: Descriptor) -> dict[str, Convert]:
-    """Readings of a request's fields, by the names that its record has."""
+
+def own_fields(request: Descriptor) -> dict[str, Own]:
+    """Both ways of a request's fields, by the names that its record has.
+
+    Raises `TypeError` where parameters have other names than their record's.
+    """
     if "prompt" in request.oneofs_by_name:
-        params = request.fields_by_name["sampling_params"].message_type
-        return {"prompt": prompt_in, "sampling_params": _reader_of_sampling(params)}
-    return {"conversation": conversation_in} if "conversation" in request.fields_by_name else {}
+        fields_of(request.fields_by_name["sampling_params"].message_type, Sampling, ("named",))
+        sampling = Own(_sampling_in, _fields_of_sampling)
+        return {"prompt": Own(prompt_in, _fields_of_prompt), "sampling_params": sampling}
+    if "conversation" in request.fields_by_name:
+        return {"conversation": Own(conversation_in, _fields_of_prompt)}
+    return {}
 
 
 def prompt_in(message: generation_pb2.GenerateRequest) -> Prompt | None:
@@ -67,22 +79,56 @@ def _message(message: generation_pb2.ChatMessage, field: str) -> dict[str, Any]:
     )
 
 
-def _reader_of_sampling(params: Descriptor) -> Convert:
-    """A function that reads the parameters that a request has, and its grammar."""
-    converts: dict[str, Convert] = {}
-    for field in fields_of(params, Sampling, beside=("named",)).values():
-        if field.message_type is None:
-            converts[field.name] = tuple if field.is_repeated else lambda value: value
-        elif field.message_type.GetOptions().map_entry:
-            converts[field.name] = dict
-    converts["choice"] = lambda choice: list(choice.texts)
-    converts |= dict.fromkeys(("json_schema", "regex", "lark"), str)
+def _sampling_in(request: generation_pb2.GenerateRequest) -> Sampling:
+    """The parameters that a request has, and its grammar. Raises `InvalidArgument`."""
+    values: dict[str, Any] = {}
+    for field, value in request.sampling_params.ListFields():
+        if field.message_type is not None:
+            values[field.name] = list(value.texts) if field.name == "choice" else dict(value)
+        else:
+            values[field.name] = tuple(value) if field.is_repeated else value
+    if (grammar := take_grammar(values)) is not None:
+        values["grammar"] = grammar
+    return Sampling.of(values)
 
-    def read(request: generation_pb2.GenerateRequest) -> Sampling:
-        present = request.sampling_params.ListFields()
-        values = {field.name: converts[field.name](value) for field, value in present}
-        if (grammar := take_grammar(values)) is not None:
-            values["grammar"] = grammar
-        return Sampling.of(values)
 
-    return read
+def _fields_of_prompt(prompt: Prompt | None) -> dict[str, Any]:
+    """The field that a prompt is in; none for no prompt."""
+    if prompt is None:
+        return {}
+    if isinstance(prompt, str):
+        return {"text": prompt}
+    if not isinstance(prompt, Conversation):
+        return {"token_ids": {"ids": prompt}}
+    return {
+        "conversation": {
+            "messages": [_fields_of_message(each) for each in prompt.messages],
+            "tools": [_json(each) for each in prompt.tools],
+            "template_variables": _json(prompt.variables) if prompt.variables else "",
+            "needed_variables": prompt.needed_variables,
+            "omit_answer_prompt": not prompt.has_answer_prompt,
+            "continue_final_message": prompt.continues_last,
+        }
+    }
+
+
+def _fields_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [
+        {"id": call["id"], "name": of["name"], "arguments": _json(of["arguments"])}
+        for call in message.get("tool_calls", ())
+        for of in (call["function"],)
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _fields_of_sampling(sampling: Sampling) -> dict[str, Any]:
+    """The parameters that are named or other than their defaults, and the grammar."""
+    values = {
+        name: value
+        for name in Sampling.__struct_fields__
+        if (value := getattr(sampling, name)) != getattr(DEFAULTS, name) or name in sampling.named
+    }
+    form, _ = values.pop("grammar", None), values.pop("named", None)
+    if form is not None:
+        values[form.kind] = {"texts": form.choices} if form.kind == "choice" else form.text
+    return {"sampling_params": values} if values else {}

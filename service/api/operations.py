@@ -16,17 +16,17 @@ from tritonclient.grpc import service_pb2
 
 from service.api.admission import Admission
 from service.api.calls import Calls
-from service.api.codec import Codec, Record, reader, writer
+from service.api.codec import Codec, reader, writer
 from service.api.generation import GenerationCalls
-from service.api.generation_messages import readings_of
+from service.api.generation_messages import own_fields
 from service.api.inference import InferenceCalls
 from service.api.long_work import LONG_BYTES, LONG_SCORES
 from service.api.model_list import ModelList
 from service.api.regions import SharedMemoryRegions, Transfer
 from service.api.services import OWN_DESCRIPTORS
 from service.api.typed import TypedCalls
-from service.calls.generation import Generate, GenerateChunk, GenerateResponse
-from service.calls.methods import ANSWERS
+from service.calls.generation import GenerateChunk
+from service.calls.methods import RECORDS
 from service.observe.trace_files import Tracing
 from service.repository.repository import ModelRepository
 from service.serving.model import Caller
@@ -39,12 +39,6 @@ from service.settings import Settings
 # exchange: `call(exchange)` reads and writes several, see `infer_stream.Exchange`.
 Kind: TypeAlias = Literal["unary", "writing", "exchange"]
 INFERENCE: ServiceDescriptor = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-# By name, the records of a method's requests and answers.
-RECORDS: dict[str, tuple[Record, Record]] = {
-    **{call.__name__: (call, answer) for call, answer in ANSWERS.items()},
-    "Generate": (Generate, GenerateChunk),
-    "GenerateUnary": (Generate, GenerateResponse),
-}
 TYPED_PREFIX = "/attendant."
 RunLong: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -158,7 +152,7 @@ def _codec_of(method: MethodDescriptor) -> Codec | None:
     if records is None:
         return None
     request, response = map(GetMessageClass, (method.input_type, method.output_type))
-    own = readings_of(method.input_type)
+    own = own_fields(method.input_type)
     return Codec(reader(request, records[0], own), writer(response, records[1]), bool(own))
 
 

@@ -21,12 +21,13 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from attendant.v1 import generation_pb2
 from tritonclient import grpc as triton
 
 from commands.ask.client.access import Access
 from commands.ask.client.client import Client
 from deploy.generate import queries
+from service.calls.generation import Generate
+from service.calls.sampling import Sampling
 from service.calls.texts import Classify
 from tests.deploy import promql
 from tests.deploy.dockerfile import ROOT
@@ -176,11 +177,8 @@ def filled_in(expression: str) -> str:
 
 def ask_a_little(server: ServerProcess, authority: Authority) -> None:
     """Texts of different lengths at once, a repeated one, and prompts that begin alike."""
-    request = generation_pb2.GenerateRequest(
-        model="gpt",
-        text=PROMPT,
-        sampling_params=generation_pb2.SamplingParams(temperature=0, max_tokens=8),
-    )
+    sampling = Sampling(temperature=0, max_tokens=8)
+    call = Generate(model="gpt", prompt=PROMPT, sampling_params=sampling)
     address, access = server.address, Access(authority.cert.read_bytes())
     trusted = ssl.create_default_context(cafile=str(authority.cert))
     with urlopen(f"https://{server.http_address}/ping", timeout=10, context=trusted):
@@ -197,9 +195,9 @@ def ask_a_little(server: ServerProcess, authority: Authority) -> None:
             for text in (f"{time.monotonic()}" + " free" * length for length in (1, 5, 20))
         ]
         client.infer("spam", text_inputs(["the same"]), client_timeout=20.0)
-        for call in calls:
-            call.result()
-        typed.generate(request)
+        for each in calls:
+            each.result()
+        typed.generate(call)
 
 
 def test_promtool_finds_nothing_wrong_with_the_page_but_the_names_that_are_triton_s(

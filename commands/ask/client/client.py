@@ -1,17 +1,17 @@
 """A small synchronous client of the typed API, for the command line and for trying models."""
 
 from collections.abc import Generator
+from contextlib import closing
 from typing import Any, Self, TypeVar
 
-from attendant.v1 import generation_pb2
 from google.protobuf.message import Message
 
 from commands.ask.client.access import NO_ACCESS, Access
 from commands.ask.client.transport import transport_to
+from service.calls.generation import Generate, GenerateChunk, GenerateResponse
 from service.calls.models import ListModels, Models
 
 M = TypeVar("M", bound=Message)
-GENERATION = "/attendant.v1.GenerationService/"
 
 
 class Client:
@@ -27,12 +27,14 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._transport.close()
 
-    def ask(self, call: Any) -> Any:
-        """The record of the answer to a request, which is a record of `service/calls`, too."""
-        from commands.ask.client.methods import method_of  # NumPy, and all messages
+    def ask(self, call: Any, name: str = "") -> Any:
+        """The record of the answer to a request, which is a record of `service/calls`, too.
 
-        kind: Any = type(call)
-        method = method_of(kind)
+        The method's name is the record's, unless another one is given.
+        """
+        from commands.ask.client.methods import method_named  # all messages
+
+        method = method_named(name or type(call).__name__)
         return method.read(self.call(method.path, method.response, method.write(call)))
 
     def call(self, path: str, response: type[M], request: Message) -> M:
@@ -44,14 +46,16 @@ class Client:
         answer: Models = self.ask(ListModels())
         return answer
 
-    def generate(self, request: generation_pb2.GenerateRequest) -> generation_pb2.GenerateResponse:
+    def generate(self, call: Generate) -> GenerateResponse:
         """The whole answer to a prompt."""
-        path = f"{GENERATION}GenerateUnary"
-        return self.call(path, generation_pb2.GenerateResponse, request)
+        answer: GenerateResponse = self.ask(call, "GenerateUnary")
+        return answer
 
-    def stream(
-        self, request: generation_pb2.GenerateRequest
-    ) -> Generator[generation_pb2.GenerateChunk, None, None]:
+    def stream(self, call: Generate) -> Generator[GenerateChunk, None, None]:
         """Chunks as they come; leaving the iterator before its end ends the request."""
-        path = f"{GENERATION}Generate"
-        yield from self._transport.stream(path, request, generation_pb2.GenerateChunk)
+        from commands.ask.client.methods import method_named
+
+        method = method_named("Generate")
+        stream = self._transport.stream(method.path, method.write(call), method.response)
+        with closing(stream) as messages:
+            yield from map(method.read, messages)

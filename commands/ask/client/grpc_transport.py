@@ -1,6 +1,6 @@
 """Calls over gRPC: one channel, which any thread may use."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 import grpc
@@ -38,7 +38,7 @@ class GrpcTransport:
         except grpc.RpcError as error:
             raise self._call_error(error) from error
 
-    def stream(self, path: str, request: Message, response: type[M]) -> Iterator[M]:
+    def stream(self, path: str, request: Message, response: type[M]) -> Generator[M, None, None]:
         call = self._channel.unary_stream(
             path,
             request_serializer=type(request).SerializeToString,

@@ -7,7 +7,7 @@ answer says which: the typed API names gRPC's status, other answers have HTTP's 
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from http.client import responses
 from typing import Any, NamedTuple, TypeVar
 
@@ -89,7 +89,7 @@ class HttpTransport:
         content, _ = self._whole(_typed(path, request))
         return self._message(content, response)
 
-    def stream(self, path: str, request: Message, response: type[M]) -> Iterator[M]:
+    def stream(self, path: str, request: Message, response: type[M]) -> Generator[M, None, None]:
         deadline_s = time.monotonic() + self._timeout_s
         answer = self._begin(_typed(path, request), deadline_s)
         try:

@@ -13,7 +13,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from service.api.codec import reader, writer
-from service.calls.methods import ANSWERS
+from service.api.generation_messages import own_fields
+from service.calls.methods import RECORDS
 
 FILES = (text_pb2, reading_pb2, features_pb2, vision_pb2, generation_pb2)
 ROW = "TokenVector"  # a message of numbers alone, as those of other answers are
@@ -29,12 +30,14 @@ class Method(NamedTuple):
 
 
 @cache
-def method_of(call: Any) -> Method:
-    """The method whose request is that record."""
-    method = next(each for each in _methods() if each.name == call.__name__)
+def method_named(name: str) -> Method:
+    """The method of that name."""
+    method = next(each for each in _methods() if each.name == name)
     request, response = map(GetMessageClass, (method.input_type, method.output_type))
-    path = f"/{method.containing_service.full_name}/{method.name}"
-    return Method(path, response, writer(request, call), reader(response, ANSWERS[call]))
+    call, answer = RECORDS[name]
+    path = f"/{method.containing_service.full_name}/{name}"
+    write = writer(request, call, own_fields(method.input_type))
+    return Method(path, response, write, reader(response, answer))
 
 
 def message_of(record: Any) -> Message:
@@ -46,13 +49,12 @@ def message_of(record: Any) -> Message:
 
 @cache
 def _writer_of(record: Any) -> Callable[[Any], Any]:
-    methods = {method.name: method for method in _methods()}
     kinds: dict[type, Any] = {}
-    for call, answer in ANSWERS.items():
-        kinds[call] = methods[call.__name__].input_type
-        kinds[answer] = methods[call.__name__].output_type
+    for method in _methods():
+        call, answer = RECORDS[method.name]
+        kinds |= {call: method.input_type, answer: method.output_type}
     kind = kinds.get(record) or _part_named(ROW if record.__name__ == "Row" else record.__name__)
-    return writer(GetMessageClass(kind), record)
+    return writer(GetMessageClass(kind), record, own_fields(kind))
 
 
 def _part_named(name: str) -> Any:

@@ -4,7 +4,7 @@ Operations are named by gRPC's paths, `/package.Service/Method`, and messages ar
 command knows which of the two it uses.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -21,7 +21,7 @@ class Transport(Protocol):
         """The answer of an operation that gives one."""
         ...
 
-    def stream(self, path: str, request: Message, response: type[M]) -> Iterator[M]:
+    def stream(self, path: str, request: Message, response: type[M]) -> Generator[M, None, None]:
         """Answers as they come; leaving the iterator before its end ends the call."""
         ...
 

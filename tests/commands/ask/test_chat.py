@@ -61,6 +61,11 @@ async def test_clear_begins_again_and_keeps_the_system_and_quit_ends(talking: Se
     assert result.stdout == f"{said(('system', 's'), ('user', 'a'))}\n" * 2
 
 
+async def test_bytes_that_no_text_has_are_refused_before_anything_is_sent(talking: Served) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        await run(talking, "chat", "talks", "--system", "\udcff", stdin="")
+
+
 async def test_an_unknown_command_is_not_sent(talking: Served) -> None:
     result = await run(talking, "chat", "talks", *GREEDY, stdin="/nix\n")
     assert result.stdout == ""

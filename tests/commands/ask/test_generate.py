@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
-from attendant.v1 import generation_pb2 as pb
 from rich.console import Console
 
 from commands.ask.shown import generation_tables as tables
 from commands.ask.shown.model_table import ModelTable
 from commands.ask.trials import TRIAL_TOKENS, try_models
+from service.calls.generation import GeneratedText, GenerateResponse
 from service.calls.models import ModelFacts, Models
 from service.calls.record import Bound, bounds_of
 from service.calls.sampling import Sampling
@@ -62,7 +62,7 @@ async def test_samples_are_rows_of_a_table(served: Served) -> None:
         assert "length" in line
 
 
-async def test_every_flag_reaches_the_server(served: Served) -> None:
+async def test_every_flag_is_in_the_request(served: Served) -> None:
     """Each value is refused by its name, beside another one."""
     cases = {
         **dict.fromkeys(("top_k", "stop", "n"), ("3", "--beam-width", "2")),
@@ -96,6 +96,24 @@ async def test_the_form_of_an_output_is_a_flag(served: Served, tmp_path: Path) -
     assert lacking.exit_code == 2
     assert "--json-schema" in lacking.stderr
     assert "cannot be read" in lacking.stderr
+
+
+async def test_an_output_has_one_form(served: Served) -> None:
+    """Of two flags of forms none is left out unsaid."""
+    forms = "--regex", "a", "--choice", "b"
+    result = await run(served, "generate", "tale", "once", *forms)
+    assert result.exit_code == 1
+    assert "INVALID_ARGUMENT: choice is set beside regex, expected one of" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+@pytest.mark.parametrize("flag", ["--stop", "--regex", "--choice"])
+async def test_bytes_that_no_text_has_are_wrong_usage(
+    served: Served, command: str, flag: str
+) -> None:
+    prompt = ["once"] * (command == "generate")
+    with pytest.raises(UnicodeEncodeError):
+        await run(served, command, "tale", *prompt, flag, "\udcff")
 
 
 @pytest.mark.parametrize("bound", [each for each in bounds_of(Sampling) if each.name != "logprobs"])
@@ -161,7 +179,7 @@ async def test_trying_models_shows_what_a_generative_one_writes(served: Served) 
 
 async def test_text_of_models_is_not_read_as_markup() -> None:
     """Rich would raise at a closing tag that nothing opened."""
-    response = pb.GenerateResponse(results=[pb.GeneratedText(text="[/b]", stop_reason="[x]")])
+    response = GenerateResponse(results=[GeneratedText(text="[/b]", stop_reason="[x]")])
     model = ModelFacts(name="[/m]", version="1", task="text-generation")
     console = Console(width=100)
     with console.capture() as captured:

@@ -18,6 +18,8 @@ from tritonclient.grpc import service_pb2 as pb
 from commands.ask.client.access import Access
 from commands.ask.client.client import Client
 from service.api.access import ADMIN_METHODS
+from service.calls.generation import Generate
+from service.calls.sampling import Sampling
 from service.calls.texts import Classify
 from tests.fakes.serving import (
     Served,
@@ -110,11 +112,8 @@ async def test_triton_s_client_passes_with_a_header_and_ours_with_a_token(served
         access = Access(token=FIRST)
         with Client(served.address, PATIENCE_S, access) as client:
             assert client.ask(Classify(model="spam", texts=["lunch"])).results
-            params = generation_pb2.SamplingParams(max_tokens=3)
-            request = generation_pb2.GenerateRequest(
-                model="tale", text="once", sampling_params=params
-            )
-            return is_ready, len(list(client.stream(request)))
+            call = Generate(model="tale", prompt="once", sampling_params=Sampling(max_tokens=3))
+            return is_ready, len(list(client.stream(call)))
 
     is_ready, num_chunks = await within_patience(asyncio.to_thread(use))
     assert is_ready

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from attendant.v1 import generation_pb2
 from tritonclient.grpc import service_pb2 as pb
 from typer.testing import CliRunner, Result
 
 from commands.ask.client.client import Client
 from commands.ask.client.refusal import CallError
 from commands.main import app
+from service.calls.generation import Generate
 from service.calls.models import Models
+from service.calls.sampling import Sampling
 from service.errors import SettingError
 from tests.fakes.certificates import Authority
 from tests.fakes.command_line import PLAIN, run
@@ -189,12 +190,11 @@ async def test_a_deadline_is_that_of_the_whole_answer(served: Served) -> None:
 async def test_a_stream_that_is_left_ends_at_the_server(served: Served) -> None:
     (decoder,) = served.decoders
     decoder.hold(after=5)
-    params = generation_pb2.SamplingParams(max_tokens=40)
-    request = generation_pb2.GenerateRequest(model="tale", text="once", sampling_params=params)
+    call = Generate(model="tale", prompt="once", sampling_params=Sampling(max_tokens=40))
 
     def first_text() -> str:
         with Client(address_of(served), 30.0) as client:
-            return next(client.stream(request)).text
+            return next(client.stream(call)).text
 
     assert await within_patience(asyncio.to_thread(first_text))
     decoder.release()
