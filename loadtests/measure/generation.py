@@ -87,6 +87,11 @@ def overhead_ways(options: OverheadOptions, stack: ExitStack) -> dict[str, Way]:
         calls = np.array(times_s)
         is_full = [step.phase == "decode" and step.num_rows == options.rows for step in steps]
         places = np.flatnonzero(is_full[:-1])[1:-1]  # not those beside others
+        if not places.size:
+            raise ValueError(
+                f"in no step all {options.rows} rows were decoded together, as the machine is busy "
+                f"or --tokens {options.tokens} are few: ask for more"
+            )
         steps_s = calls[places + 1, 0] - calls[places, 0]
         runs_s = calls[places, 1] - calls[places, 0]
         outside = (steps_s - runs_s) / steps_s

@@ -147,8 +147,9 @@ export class Screen {
     if (!error) return;
     if (this.status) this.status.textContent = "";
     if (!(error instanceof ApiError)) console.error(error);
-    const all = [...this.#controls.values()], param = error.param?.split(/[.[]/)[0];
-    const about = all.find((each) => each.error && each.param === param) ?? all.find((each) => each.error && each.param && new RegExp(`(^|\\W)${each.param}($|\\W)`).test(error.message));
+    const all = [...this.#controls.values()].filter((each) => each.error && each.param && each.element.checkVisibility()), param = error.param;
+    const named = (each) => new RegExp(`(^|\\W)${each.param.replace(/[[\]]/g, "\\$&")}($|\\W)`).test(error.message);
+    const about = all.find((each) => each.param === param) ?? all.find((each) => each.param === param?.split(/[.[]/)[0]) ?? all.find(named);
     if (about) {
       about.error(error.message);
       about.focus?.();

@@ -25,7 +25,7 @@ export default function build(screen) {
   const mode = screen.choice("mode", { label: "Classify", options: [["one", "One text"], ["many", "Several texts"]] });
   const one = h("div", { class: "stack of-one" }), many = h("div", { class: "stack of-many" });
   screen.input.append(one, many);
-  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "text 0", into: one }), second = screen.text("text_pair", { label: "Second text", rows: 3, param: "text_pairs", into: one });
+  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "texts[0]", into: one }), second = screen.text("text_pair", { label: "Second text", rows: 3, param: "text_pairs", into: one });
   const leaves = screen.toggle("words", { label: "What each word contributes", value: true, into: one });
   const list = screen.text("texts", { label: "Texts, one a line, or CSV with a column named text", rows: 8, into: many });
   screen.add({ name: "label", initial: "", get value() { return explained; }, set value(label) { explained = label; } });

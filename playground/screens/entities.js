@@ -13,7 +13,7 @@ const plain = (label) => label.replace(/^[BI]-/, "");
 export default function build(screen) {
   let latest = null;
   const hidden = new Set();
-  const text = screen.text("text", { label: "Text", rows: 6, isMain: true, param: "text 0" });
+  const text = screen.text("text", { label: "Text", rows: 6, isMain: true, param: "texts[0]" });
   const strategy = screen.choice("aggregation", { label: "Join", options: STRATEGIES, isMenu: true, onchange: () => latest && screen.run() });
   const least = screen.number("least", { label: "Least score", min: 0, max: 1, step: 0.01, value: 0, onchange: () => show() });
   screen.add({ name: "hidden", initial: [], get value() { return [...hidden]; }, set value(labels) { hidden.clear(); labels.forEach((label) => hidden.add(label)); } });

@@ -12,7 +12,7 @@ const PRESETS = ["The unbelievable tokenization of untranslatable words", "😀 
 
 /** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
-  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "text 0" }), specials = screen.toggle("specials", { label: "Special tokens", value: true });
+  const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "texts[0]" }), specials = screen.toggle("specials", { label: "Special tokens", value: true });
   const names = () => [["", "None"], ...models.of(screen.entry).map(({ name }) => [name, name])];
   const other = screen.choice("other", { label: "Beside it", options: names(), isMenu: true });
   const ids = screen.text("ids", { label: "Token ids to text", rows: 2, isCode: true, param: "token_ids", placeholder: "101, 2023, 102" });

@@ -24,7 +24,7 @@ SMALLEST: dict[str, Sequence[str]] = {
     "cost": (*OF_TEXTS, "--limit", "32", "--concurrency", "2"),
     "steps": ("--graph", GRAPH, "--rows", "2", "--context", "4", "--tokens", "4", "--room", "32"),
     "limits": ("--graph", GRAPH, "--rows", "2", "--context", "4"),
-    "overhead": (*OF_LLAMA, "--rows", "2", "--tokens", "8"),
+    "overhead": (*OF_LLAMA, "--rows", "2", "--tokens", "24"),
     "prefixes": ("--shared", "32", "--layers", "1", "--width", "64"),
     "grammars": (*OF_LLAMA, "--rows", "2", "--tokens", "8"),
     "adapters": (*OF_LLAMA, "--rows", "5", "--tokens", "2"),

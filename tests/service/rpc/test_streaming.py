@@ -198,7 +198,7 @@ ERRORS: dict[str, tuple[pb.ModelInferRequest, str]] = {
     ),
     "temperature": (
         prompt_request("once", sampling='{"temperature": -1}'),
-        "temperature is -1, expected 0 to 100",
+        "temperature is -1.0, expected 0 to 100",
     ),
     "long prompt": (prompt_request("a" * 64), "the prompt has 64 tokens, the model takes 1 to 63"),
 }
