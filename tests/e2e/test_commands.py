@@ -271,7 +271,8 @@ def test_wrong_flag_is_named(arguments: tuple[str, ...], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("--grpc-port", "70000"), ("--log-level", "loud"), ("--num-threads", "many")]
+    ("flag", "value"),
+    [("--grpc-port", "70000"), ("--log-level", "loud"), ("--num-threads", "many")],
 )
 def test_wrong_flag_of_serve_is_named(flag: str, value: str, tmp_path: Path) -> None:
     """In a process of its own: were it not refused, it would serve for ever."""
