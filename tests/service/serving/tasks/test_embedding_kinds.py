@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from service.serving.tasks.embedding_kinds import SparseVector, of_terms, of_tokens
+from service.serving.tasks.embedding_kinds import TokenWeights, of_terms, of_tokens
 
 
-def found(vector: SparseVector) -> dict[int, float]:
+def found(vector: TokenWeights) -> dict[int, float]:
     """Weights by token id, which are in the order of the ids."""
     ids: list[int] = vector.ids.tolist()
     assert ids == sorted(set(ids))
@@ -25,7 +25,7 @@ def test_a_token_has_the_largest_of_its_weights_and_some_have_none() -> None:
 
 
 def test_the_largest_weights_are_kept_and_of_equal_ones_the_first() -> None:
-    vector = SparseVector(np.array([2, 4, 6, 8]), np.array([1, 3, 1, 2], np.float32))
+    vector = TokenWeights(np.array([2, 4, 6, 8]), np.array([1, 3, 1, 2], np.float32))
     assert found(vector.heaviest(2)) == {4: 3.0, 8: 2.0}
     assert found(vector.heaviest(3)) == {2: 1.0, 4: 3.0, 8: 2.0}
     assert vector.heaviest(4) is vector
