@@ -64,7 +64,7 @@ class Hole:
         return replace(self, field=field, before=before + self.before, behind=self.behind + behind)
 
     def body(self, num_bytes: int) -> bytes:
-        """A body of about so many bytes."""
+        """A body of about `num_bytes` bytes."""
         step = len((self.unit(0) + self.separator).encode())
         count = max(1, num_bytes // step)
         if self.unit(0) == self.unit(1):

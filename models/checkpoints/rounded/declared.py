@@ -119,6 +119,5 @@ def _method_name(settings: Settings) -> str:
     name = str(settings.get("quant_method")).lower()
     if name in ("auto-round", "auto_round"):  # in the form of another program, which it names
         return str(settings.get("packing_format", "")).rpartition("auto_")[2]
-    if name == "bitsandbytes" or settings.get("load_in_4bit") or settings.get("load_in_8bit"):
-        return "bitsandbytes"
-    return name
+    of_older_files = settings.get("load_in_4bit") or settings.get("load_in_8bit")
+    return "bitsandbytes" if of_older_files else name
