@@ -9,4 +9,3 @@ PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
 PICKLED_INDEX_FILE = "pytorch_model.bin.index.json"
 WEIGHT_FORMS = (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE)  # the first is read
-GGUF_LINK = "weights-of-gguf"  # names the GGUF file of a folder that stands for one

@@ -184,7 +184,7 @@ def _of_gguf(folder: Path, file: GgufFile) -> Plan:
     config = config_of(file)
     stored: Counter[str] = Counter()
     for name, shape in file.shapes.items():
-        stored[file.types[name]] += prod(shape)
+        stored[file.type_of(name)] += prod(shape)
     others = _shown(names_in(folder), folder) if folder.is_dir() else []
     names = {path.name for path in file.paths}
     taken = [

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from models.checkpoints import file_names
 from models.checkpoints.gguf.files import GgufFile
+from models.checkpoints.gguf.folders import file_behind
 from models.checkpoints.gguf.networks import names_of, weights_of
 from models.checkpoints.headers import parts_of, read_headers
 from models.checkpoints.rounded.declared import rounding_of
@@ -146,9 +147,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
-    link = folder / file_names.GGUF_LINK
-    if link.is_file():
-        file = GgufFile(Path(link.read_text(encoding="utf-8")))
+    file = file_behind(folder)
+    if file is not None:
         return file.path, _of_gguf(file)
     for name in (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE):
         path = folder / name

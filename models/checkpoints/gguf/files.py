@@ -1,20 +1,21 @@
 """GGUF files: their keys, and their tensors as arrays in float32.
 
-The package gguf of llama.cpp's authors reads the format and knows all types of its blocks; it maps
-the file, so that a tensor takes memory when it is read and not before. Knows nothing about
-networks.
+The package gguf of llama.cpp's authors knows all types of blocks. Files are mapped, so that a
+tensor takes memory when it is read and not before. Knows nothing about networks.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from models.checkpoints.gguf.header import Header, TensorPlace, read_header
 from models.errors import CheckpointError, reason
 
 SUFFIX = ".gguf"
@@ -49,23 +50,6 @@ class GgufFile:
     path: Path
 
     @cached_property
-    def _readers(self) -> list[Any]:
-        try:
-            from gguf import GGUFReader
-        except ModuleNotFoundError as error:
-            raise CheckpointError(
-                f"{self.path} is a file of GGUF, which the package gguf reads: "
-                "pip install 'attendant[train]'"
-            ) from error
-        try:
-            return [GGUFReader(path) for path in self.paths]
-        except (OSError, ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
-            raise CheckpointError(
-                f"{self.path} is not a readable file of GGUF: its header is cut off or damaged; "
-                "copy it again"
-            ) from error
-
-    @cached_property
     def paths(self) -> list[Path]:
         match = PART.fullmatch(self.path.name)
         if match is None:
@@ -81,35 +65,65 @@ class GgufFile:
         return paths
 
     @cached_property
+    def _headers(self) -> dict[Path, Header]:
+        try:
+            return {path: read_header(path) for path in self.paths}
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.path} is not a readable file of GGUF: {reason(error)}; copy it again"
+            ) from error
+
+    @property
     def keys(self) -> Mapping[str, Any]:
         """Keys and values of the file; an array of texts or numbers is a list."""
-        return {name: field.contents() for name, field in self._readers[0].fields.items()}
+        return self._headers[self.path].keys
+
+    @cached_property
+    def _tensors(self) -> dict[str, tuple[Path, TensorPlace]]:
+        return {
+            name: (path, place)
+            for path, header in self._headers.items()
+            for name, place in header.tensors.items()
+        }
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Shapes of tensors by name, with the outermost size first."""
-        return {name: tuple(int(n) for n in reversed(t.shape)) for name, t in self._tensors.items()}
+        return {name: place.shape for name, (_, place) in self._tensors.items()}
 
-    @cached_property
-    def types(self) -> Mapping[str, str]:
-        """Types of tensors by name, as llama.cpp spells them: F16, Q4_K."""
-        return {name: str(tensor.tensor_type.name) for name, tensor in self._tensors.items()}
-
-    @cached_property
-    def _tensors(self) -> dict[str, Any]:
-        return {tensor.name: tensor for reader in self._readers for tensor in reader.tensors}
+    def type_of(self, name: str) -> str:
+        """The type of a tensor as llama.cpp spells it, F16 or Q4_K, or its number."""
+        number = self._tensors[name][1].type_number
+        known = {each.value: each.name for each in _library().GGMLQuantizationType}
+        return str(known.get(number, number))
 
     def read(self, name: str) -> NDArray[np.float32]:
-        """One tensor in float32, whatever the type of its blocks."""
-        from gguf.quants import dequantize
-
-        tensor = self._tensors[name]
+        """One tensor in float32, whatever the type of its blocks. Raises CheckpointError."""
+        library, (path, place) = _library(), self._tensors[name]
         try:
-            values = dequantize(tensor.data, tensor.tensor_type)
-        except (NotImplementedError, ValueError) as error:
+            kind = library.GGMLQuantizationType(place.type_number)
+            in_block, block_bytes = library.GGML_QUANT_SIZES[kind]
+            *rows, columns = place.shape
+            shape = (prod(rows), columns // in_block * block_bytes)
+            stored = np.memmap(path, np.uint8, "r", place.start, shape)
+            if columns % in_block:
+                raise ValueError(f"{columns} numbers in blocks of {in_block}")  # noqa: TRY301
+            values = library.quants.dequantize(stored, kind)
+        except (NotImplementedError, OSError, ValueError, OverflowError) as error:
             raise CheckpointError(
-                f"{self.path}: {name} is of type {self.types[name]}, which cannot be read: "
-                f"{reason(error)}"
+                f"{self.path}: {name} is of type {self.type_of(name)} and shape "
+                f"{list(place.shape)}, which cannot be read: {reason(error)}"
             ) from error
-        # A copy, as the data of floats are still those of the mapped file.
-        return np.array(values, np.float32).reshape(self.shapes[name])
+        # A copy, as numbers that are stored as floats are still those of the mapped file.
+        return np.array(values, np.float32).reshape(place.shape)
+
+
+def _library() -> Any:  # noqa: ANN401 - the module, of an extra
+    try:
+        import gguf
+        import gguf.quants
+    except ModuleNotFoundError as error:
+        raise CheckpointError(
+            "the blocks of GGUF are read by the package gguf: pip install 'attendant[train]'"
+        ) from error
+    return gguf

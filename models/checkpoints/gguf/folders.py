@@ -1,4 +1,4 @@
-"""A GGUF file as a folder of transformers: small files, and a link to the file for its weights."""
+"""A GGUF file as a folder of transformers: small files, and the file for its weights."""
 
 import json
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from models.checkpoints.file_names import GGUF_LINK
 from models.checkpoints.foreign import is_of_gguf, names_in
 from models.checkpoints.gguf.files import SUFFIX, GgufFile, gguf_in
 from models.checkpoints.gguf.networks import architecture_of, config_of
 from models.checkpoints.gguf.tokenizers import CONTROL, tokenizer_of
 
+_OPEN: dict[Path, GgufFile] = {}  # of folders that stand for a file, while they are entered
 END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>")
 
 
@@ -47,8 +47,16 @@ def unpacked_gguf(path: Path) -> Iterator[Path]:
         for each, values in contents.items():
             (folder / each).write_text(json.dumps(values), encoding="utf-8")
         tokenizer_of(file).save(str(folder / "tokenizer.json"))
-        (folder / GGUF_LINK).write_text(str(file.path), encoding="utf-8")
-        yield folder
+        _OPEN[folder] = file
+        try:
+            yield folder
+        finally:
+            del _OPEN[folder]
+
+
+def file_behind(folder: Path) -> GgufFile | None:
+    """The file that an entered folder stands for; None for any other folder."""
+    return _OPEN.get(folder)
 
 
 def _tokenizer_config(file: GgufFile) -> dict[str, Any]:

@@ -24,24 +24,13 @@ def unpacked(words: Tensor, bits: int) -> Tensor:
     if words.element_size() * 8 != WORD_BITS or words.is_floating_point():
         raise ValueError(f"words are of type {words.dtype}, expected whole numbers of 32 bits")
     signed = words.view(torch.int32)
-    mask, columns = (1 << bits) - 1, []
-    for index in range(num_words * WORD_BITS // bits if bits & (bits - 1) else WORD_BITS // bits):
-        word, shift = divmod(index * bits, WORD_BITS)
-        if bits & (bits - 1) == 0:
-            columns.append((signed >> shift) & mask)
-            continue
-        number = (signed[..., word] >> shift) & (mask if shift + bits <= WORD_BITS else _low(shift))
-        if shift + bits > WORD_BITS:
-            number = number | (signed[..., word + 1] << (WORD_BITS - shift)) & mask
-        columns.append(number)
-    if bits & (bits - 1):
-        return torch.stack(columns, dim=-1)
-    return torch.stack(columns, dim=-1).flatten(-2)
-
-
-def _low(shift: int) -> int:
-    """Mask of the bits that are left of a word behind `shift`."""
-    return (1 << (WORD_BITS - shift)) - 1
+    starts = torch.arange(num_words * WORD_BITS // bits, device=words.device) * bits
+    word, shift = starts // WORD_BITS, starts % WORD_BITS
+    following = (word + 1).clamp(max=num_words - 1)
+    low = (signed[..., word] >> shift.int()) & ((1 << (WORD_BITS - shift)) - 1).int()
+    high = signed[..., following] << ((WORD_BITS - shift) % WORD_BITS).int()
+    spans_two = shift + bits > WORD_BITS
+    return (low | torch.where(spans_two, high, 0)) & ((1 << bits) - 1)
 
 
 def halves(packed: Tensor, *, is_low_first: bool) -> Tensor:

@@ -1,5 +1,6 @@
 """A decoder in GGUF gives the logits of the network that it was written from."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,32 @@ def test_a_damaged_file_is_refused_or_read_and_never_another_error(
         load_checkpoint(path)
     except CheckpointError as error:
         assert "tiny" in str(error) or "gguf" in str(error)  # noqa: PT017 - either is right
+
+
+def stated(keys: bytes = b"", num_keys: int = 0, num_tensors: int = 0) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, num_tensors, num_keys) + keys
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"", "it is empty"),
+        (b"GGML" + bytes(40), "it does not begin with GGUF"),
+        (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "its version is 9, expected 2 or 3"),
+        (stated(num_keys=2**60), "it ends within its header"),
+        (stated(num_tensors=2**60), "it ends within its header"),
+        # A key "k" with an array of 2^60 numbers, and with one of as many texts.
+        (stated(struct.pack("<Q1sIIQ", 1, b"k", 9, 4, 2**60), 1), "it ends within its header"),
+        (stated(struct.pack("<Q1sIIQ", 1, b"k", 9, 8, 2**60), 1), "it ends within its header"),
+        (stated(struct.pack("<Q1sI", 1, b"k", 77), 1), "a value is of kind 77"),
+        (stated(struct.pack("<Q1sII", 1, b"t", 9, 0), num_tensors=1), "t has 9 axes"),
+    ],
+)
+def test_a_header_that_states_more_than_there_is_ends_at_once(
+    contents: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(contents)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(path)
+    assert message in recognise(path).refusal
