@@ -4,7 +4,8 @@
     CACHE/KEY/model/1/...     the model
     CACHE/.KEY.lock           held while KEY is made
     CACHE/.KEY.open           shared by servers that have it open, so that nothing removes it
-    CACHE/.KEY.making/        what is being made; what a killed process left is removed by the next
+    CACHE/.KEY.making/        what is being made or removed; the next process removes what a killed
+                              one left
 
 Knows nothing about what an entry is made of. Safe for several processes on one machine.
 """
@@ -81,39 +82,28 @@ class Cache:
         nothing.
         """
         with self._making(key, on_wait) as staging:
-            if (entry := self.find_made(key)) is None:
+            target = self._root / key
+            if not (target / ENTRY_FILE).is_file():  # none was made while this one waited
                 facts = make(staging)
                 (staging / ENTRY_FILE).write_text(json.dumps(facts, indent=2) + "\n")
-                target = self._root / key
-                if target.exists():  # made anew
-                    target.rename(staging / ".old")
+                shutil.rmtree(target, ignore_errors=True)  # one that lost its file of facts
                 staging.rename(target)
-                shutil.rmtree(target / ".old", ignore_errors=True)
-                entry = Entry(target)
         found = self.find(key)
         if found is None:
             raise OutputError(
-                f"{entry.folder} was removed by another process as soon as it was written: raise "
+                f"{target} was removed by another process as soon as it was written: raise "
                 "--folder-cache-bytes"
             )
         self._trim()
         return found
 
     def forget(self, key: str) -> None:
-        """Let the next `make` make it anew. Raises `OutputError` where a server has it open."""
-        lock = self._opened(key, OPEN)
-        with _closing(lock):
-            if not _locks(lock, fcntl.LOCK_EX):
-                raise OutputError(
-                    f"{self._root / key} is served by another process: stop that one first, or "
-                    "leave out --refresh"
-                )
-            (self._root / key / ENTRY_FILE).unlink(missing_ok=True)
-
-    def find_made(self, key: str) -> Entry | None:
-        """An entry that another process made while this one waited."""
-        folder = self._root / key
-        return Entry(folder) if (folder / ENTRY_FILE).is_file() else None
+        """Remove an entry, so that it is made anew. Raises `OutputError` where it is in use."""
+        if (self._root / key).exists() and not self._removed(key):
+            raise OutputError(
+                f"{self._root / key} is served by another process: stop that one first, or "
+                "leave out --refresh"
+            )
 
     def check_room(self, num_bytes: int, name: str) -> None:
         """Raise `OutputError` where an entry of that size cannot be kept: before it is made."""
@@ -152,12 +142,20 @@ class Cache:
             key = entry.folder.name
             if sum(sizes.values()) <= self._max_bytes:
                 return
-            lock = self._opened(key, OPEN)
-            with _closing(lock):
-                if _locks(lock, fcntl.LOCK_EX):
-                    (entry.folder / ENTRY_FILE).unlink(missing_ok=True)
-                    shutil.rmtree(entry.folder, ignore_errors=True)
-                    del sizes[key]
+            if self._removed(key):
+                del sizes[key]
+
+    def _removed(self, key: str) -> bool:
+        """Whether an entry could be removed: no process has it open, or makes it."""
+        opened, making = self._opened(key, OPEN), self._opened(key, LOCK)
+        with _closing(opened), _closing(making):
+            if not (_locks(opened, fcntl.LOCK_EX) and _locks(making, fcntl.LOCK_EX)):
+                return False
+            staging = self._root / f".{key}{MAKING}"
+            shutil.rmtree(staging, ignore_errors=True)
+            (self._root / key).rename(staging)  # at once: an entry is whole or none
+            shutil.rmtree(staging, ignore_errors=True)
+            return True
 
     @contextmanager
     def _making(self, key: str, on_wait: Callable[[], None]) -> Iterator[Path]:
@@ -175,8 +173,14 @@ class Cache:
                 shutil.rmtree(staging, ignore_errors=True)
 
     def _opened(self, key: str, kind: str) -> int:
-        self._root.mkdir(parents=True, exist_ok=True)
-        return os.open(self._root / f".{key}{kind}", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            return os.open(self._root / f".{key}{kind}", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise OutputError(
+                f"exports cannot be kept in {self._root} ({error.strerror}): name a folder that "
+                "can be written by --folder-cache"
+            ) from error
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Estimates of what an import and an export take: memory, disk and time, and what there is here.
 
-From numbers of weights alone. The figures are of two cores, measured on models of 23 and 160
-million weights; they are meant to be of the right size, and no promise.
+From numbers of weights alone. The figures are of two cores, measured on a model with 23 million
+weights. For larger models they are extrapolated, so they give the order of magnitude alone.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
@@ -48,7 +48,7 @@ def default_precision(num_weights: int, *, has_cuda: bool) -> str:
 
 
 def cost_of(num_weights: int, precision: str) -> Cost:
-    """The estimate for a model of so many weights."""
+    """The estimate for a model with this number of weights."""
     disk = int(GRAPH_BYTES.get(precision, 4.0) * num_weights) + 5_000_000
     return Cost(
         precision,

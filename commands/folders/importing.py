@@ -51,9 +51,11 @@ def certified(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> 
     """
     if gguf_at(Path(source)) is not None:
         return _with(checkpoint, Certificate(why_not="GGUF has no network of transformers' own"))
-    folder = Path(source) if Path(source).is_dir() else download_folder(source)
-    is_own = read_object(folder / CONFIG_FILE, optional=True).get("format") == OWN_FORMAT
-    if settings.compare == "none" or is_own:
+    if settings.compare == "none":
+        return checkpoint
+    is_here = Path(source).is_dir()  # or else in the hub's cache, where reading it has put it
+    folder = Path(source) if is_here else download_folder(source, is_offline=True)
+    if read_object(folder / CONFIG_FILE, optional=True).get("format") == OWN_FORMAT:
         return checkpoint
     changed = {
         "an adapter was merged": settings.adapter,

@@ -7,6 +7,7 @@ docs/how-to/cuda.md says what was verified on CUDA.
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,11 +49,6 @@ class Served:
     targets: set[Path] = field(default_factory=set)
 
     def add(self, name: str, model: Path, target: Path) -> None:
-        """Raise `CheckpointError` for a name that is taken."""
-        if name in self.models:
-            raise CheckpointError(
-                f"two models would be served as '{name}': name one of them by NAME=FOLDER"
-            )
         self.models[name] = model.resolve()
         self.targets.add(target.resolve())
 
@@ -67,9 +63,12 @@ def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator
     cache.clean()
     served = Served()
     bases: dict[str, tuple[Path, Entry]] = {}
-    for source in map(parse_source, given):
-        if source.is_folder and Path(source.where).is_dir() and is_repository(Path(source.where)):
-            for name in find_models(Path(source.where)):
+    sources = [*map(parse_source, given)]
+    names = [name for source in sources for name in _names_of(source)]
+    _check_names([*names, *(adapter.name for adapter in wishes.adapters)])
+    for source in sources:
+        if _is_repository(source):
+            for name in _names_of(source):
                 served.add(name, Path(source.where) / name, Path(source.where))
             reports.say(f"{source.where}: a model repository")
             continue
@@ -85,19 +84,38 @@ def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator
         yield Path(scratch), ":".join(map(str, sorted(served.targets)))
 
 
+def _names_of(source: Source) -> list[str]:
+    """The names that a source is served under: several of a model repository."""
+    return find_models(Path(source.where)) if _is_repository(source) else [source.name]
+
+
+def _is_repository(source: Source) -> bool:
+    folder = Path(source.where)
+    return source.is_folder and folder.is_dir() and is_repository(folder)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise `CheckpointError` where two models have one name, before anything is made."""
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise CheckpointError(
+                f"two models would be served as '{name}': name one of them by NAME=FOLDER"
+            )
+
+
 def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) -> tuple[Path, Entry]:
     """The kept export of a source, made now where there is none."""
+    folder = Path(source.where)
+    commit = None if source.is_folder else commit_of(source, wishes.settings)
     if source.is_folder:
-        folder = Path(source.where)
         if not folder.is_dir():
             recognise(folder).check()
         contents: object = contents_of(folder)
+    elif commit is None:
+        folder = _fetched(source, wishes)
+        contents = [source.where, folder.name]
     else:
-        commit = commit_of(source, wishes.settings)
-        folder, contents = Path(source.where), [source.where, commit]
-        if commit is None:
-            folder = _fetched(source, wishes)
-            contents = [source.where, folder.name]
+        contents = [source.where, commit]
     options = {
         "import": wishes.imports,
         "precision": wishes.precision,
@@ -112,7 +130,7 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
     if entry is not None:
         reports.say(f"{source.name}: kept from an earlier start ({decisions(entry.facts)})")
         return Path(str(entry.facts["folder"])), entry
-    if not source.is_folder:
+    if commit is not None:
         folder = _fetched(source, wishes)
     plan = recognise(folder)
     plan.check()
@@ -157,7 +175,7 @@ def _text_of(path: str | None) -> str | None:
 
 
 def _fetched(source: Source, wishes: Wishes) -> Path:
-    return folder_of(source, wishes.settings, lambda folder: check_small_files(folder))
+    return folder_of(source, wishes.settings, check_small_files)
 
 
 def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, reports: Reports) -> Cost:

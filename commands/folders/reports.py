@@ -56,7 +56,7 @@ class Reports:
 
     @contextmanager
     def steps(self, name: str, seconds: float) -> Iterator[Steps]:
-        """While entered, the steps of an export that is expected to take so many seconds."""
+        """While entered, the steps of an export; `seconds` is the estimate of its duration."""
         if not errors.is_terminal:
             yield Steps(self.say, name, seconds)
             return

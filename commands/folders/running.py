@@ -20,7 +20,7 @@ class PreparationError(ModelError):
 def run_worker(
     job: Mapping[str, Any], name: str, seconds: float, reports: Reports
 ) -> dict[str, Any]:
-    """The facts of what a worker made in about so many seconds.
+    """The facts of what a worker made; `seconds` is the estimate of its duration.
 
     Raises `PreparationError`; the worker has ended then.
     """

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from os.path import exists  # Path.exists raises for names that no file system takes
 from pathlib import Path
 
 from commands.folders.settings import FolderSettings
 from models.checkpoints.plan import name_of
-from models.errors import CheckpointError
+from models.errors import CheckpointError, shown
 
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 OFFLINE = ("1", "true", "yes", "on")  # values of HF_HUB_OFFLINE, in any case
 HUB_TIMEOUT_S = 10.0
@@ -32,21 +33,26 @@ class Source:
         """Whether it is on this machine; a hub id looks like a path, and no such path exists."""
         from models.checkpoints.hub import is_hub_id
 
-        return Path(self.where).exists() or not is_hub_id(self.where)
+        return exists(self.where) or not is_hub_id(self.where)
 
 
 def parse_source(given: str) -> Source:
     """`NAME=WHERE`, `WHERE` or, of a hub id, `WHERE@REVISION`. Raises `CheckpointError`."""
     name, mark, where = given.partition("=")
-    if Path(given).exists() or not mark or not NAME.fullmatch(name):
+    if exists(given) or not mark:
         name, where = "", given
+    elif not NAME.fullmatch(name):
+        raise CheckpointError(
+            f"{shown(given)}: there is no such folder, and {shown(name)} is no name for a model: "
+            "write NAME=FOLDER, where NAME begins with a letter or digit, and has at most 100 "
+            "letters, digits, '.', '_' and '-'"
+        )
     if not where:
         raise CheckpointError(f"{given!r} names no folder: write NAME=FOLDER")
     revision = None
-    if not Path(where).exists() and "@" in where:
+    if not exists(where) and "@" in where:
         where, _, revision = where.partition("@")
-    folder = Path(where)
-    last = folder.resolve().name if folder.exists() else where
+    last = Path(where).resolve().name if exists(where) else where
     return Source(name or name_of(last), where, revision)
 
 

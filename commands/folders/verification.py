@@ -128,7 +128,7 @@ def _of_classes(client: Client, name: str, source: Checkpoint) -> tuple[str, flo
         by_label = {each.label: each.score for each in result.labels}
         served = [by_label[label] for label in source.labels]
         differences.append(float(np.abs(np.array(served) - scores).max()))
-    return "scores", max(differences)
+    return "scores", float(np.max(differences))  # NaN where one is
 
 
 def _of_pairs(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
@@ -142,7 +142,7 @@ def _of_pairs(client: Client, name: str, source: Checkpoint) -> tuple[str, float
 def _of_writing(client: Client, name: str, source: Checkpoint) -> tuple[str, float]:
     """How far the log probability of a written token is from that of the likeliest."""
     params = Sampling(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
-    furthest = 0.0
+    differences = []
     for text in COMPARED:
         prompt = source.tokenizer.encode(text).ids
         call = Generate(name, prompt=text, sampling_params=params)
@@ -151,8 +151,8 @@ def _of_writing(client: Client, name: str, source: Checkpoint) -> tuple[str, flo
         row = torch.tensor([[*prompt, *written]])
         logits = source.model(row)[0, len(prompt) - 1 : -1].log_softmax(-1)
         chosen = logits[torch.arange(len(written)), torch.tensor(written)]
-        furthest = max(furthest, float((logits.max(-1).values - chosen).max()))
-    return f"log probabilities of {NUM_TOKENS} greedy tokens", furthest
+        differences.append(float((logits.max(-1).values - chosen).max()))
+    return f"log probabilities of {NUM_TOKENS} greedy tokens", float(np.max(differences))
 
 
 SCORES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {

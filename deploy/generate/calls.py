@@ -43,8 +43,9 @@ def _table(title: str, record: type[msgspec.Struct]) -> Iterator[str]:
 def _default(about: About) -> str:
     """A number or text that stands for a field that a request leaves out."""
     value = about.default
-    is_shown = isinstance(value, int | float | str) and not isinstance(value, bool) and value != ""
-    return f"{value:g}" if is_shown and not isinstance(value, str) else str(value) * is_shown
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return ""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _values(about: About) -> str:

@@ -1,7 +1,7 @@
 """Ours and others, side by side.
 
     python -m loadtests.compare all --quick        what installs in minutes
-    python -m loadtests.compare all                everything: an hour, and some 20 GB
+    python -m loadtests.compare all                everything: hours, and some 20 GB
     python -m loadtests.compare engines --peer openvino --ours int8
     python -m loadtests.compare servers --model minilm --peer litserve --peer "bare session"
     python -m loadtests.compare llamas --quick     decoders of Llama's kind, in 12 minutes

@@ -21,7 +21,7 @@ from loadtests.measure.results import measured, write
 def measure_within(
     context: Context, measure: Measure, options: Options, time_s: float, name: str
 ) -> None:
-    """Tables, claims and a result file of a measure, whose name the last is the file's."""
+    """Take a measure's rounds, and keep its tables, claims and result file, called `name`."""
     ends_s, rounds = time.monotonic() + time_s, dict[str, list[dict[str, float]]]()
     with ExitStack() as stack:
         with context.parts.timed("open"):
@@ -36,8 +36,8 @@ def measure_within(
             own = {way: run for way, run in ways.items() if case_of(way) == case}
             own = {way: run for way, run in own.items() if _is_usable(context, name, way, run)}
             with context.parts.timed("run"):
-                late_s = time.monotonic() + (ends_s - time.monotonic()) / (len(cases) - index)
-                rounds |= take_turns(own, options.rounds, shows_progress=False, ends_s=late_s)  # type: ignore[arg-type]
+                case_ends_s = time.monotonic() + (ends_s - time.monotonic()) / (len(cases) - index)
+                rounds |= take_turns(own, options.rounds, shows_progress=False, ends_s=case_ends_s)  # type: ignore[arg-type]
             context.say(f"{name}{title}, has its figures")
     _keep(context, measure, rounds, name)
 

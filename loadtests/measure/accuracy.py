@@ -51,17 +51,18 @@ class AccuracyOptions(Options):
 
 
 def ways(options: AccuracyOptions, _: ExitStack) -> dict[str, Way]:
-    """A way for each graph, checkpoint, and way to embed."""
+    """A way for each graph, and for each checkpoint."""
     versions = options.version
     if not (versions or options.checkpoint):
         versions = [Path(f"model_repository/{name}/1") for name in ("spam", "minilm")]
     found: dict[str, Way] = {}
     for version in versions:
         found |= graph_ways(version, options.labelled, options.limit)
-    texts, _origin = real_texts(options.data)
-    chosen = random.Random(0).sample(texts, min(options.limit, len(texts)))
-    for folder in options.checkpoint:
-        found[f"checkpoint {folder.name}"] = partial(_checkpoint_costs, folder, chosen)
+    if options.checkpoint:
+        texts = real_texts(options.data)
+        chosen = random.Random(0).sample(texts, min(options.limit, len(texts)))
+        for folder in options.checkpoint:
+            found[f"checkpoint {folder.name}"] = partial(_checkpoint_costs, folder, chosen)
     return found
 
 

@@ -55,7 +55,7 @@ def random_adapter(shape: AdapterShape, seed: int) -> Adapter:
 
 
 async def generate(models: Sequence[GenerativeModel], prompts: Sequence[Prompt]) -> None:
-    """All rows at once; each model has every so many of them."""
+    """Generate all rows at once, given to the models in turn."""
     rows = (run_one(models[place % len(models)], each) for place, each in enumerate(prompts))
     await asyncio.gather(*rows)
 

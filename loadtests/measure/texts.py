@@ -14,12 +14,12 @@ HELP = f"Folder of public texts: {', '.join((*FILES, PLAY))}; without it, our ow
 LONGEST_WORDS = 60  # of a part of the play
 
 
-def real_texts(folder: Path | None = None) -> tuple[list[str], str]:
-    """Texts, and where they are from: sentences, messages and passages, or our own."""
+def real_texts(folder: Path | None = None) -> list[str]:
+    """Sentences, messages and passages of a folder, or our own."""
     if folder is None:
         from export.precision.samples import default_texts  # needs what exports need
 
-        return list(default_texts()), "the project's own texts"
+        return list(default_texts())
     absent = [name for name in (*FILES, PLAY) if not (folder / name).is_file()]
     if absent:
         raise typer.BadParameter(f"{folder} lacks {', '.join(absent)}", param_hint="--data")
@@ -30,4 +30,4 @@ def real_texts(folder: Path | None = None) -> tuple[list[str], str]:
     words = (folder / PLAY).read_text(encoding="utf-8").split()
     starts = range(0, len(words) - LONGEST_WORDS, 20 * LONGEST_WORDS)
     texts += [" ".join(words[start : start + LONGEST_WORDS]) for start in starts]
-    return texts, str(folder)
+    return texts

@@ -20,10 +20,11 @@ from torch import Tensor
 
 from models.checkpoints import file_names
 from models.checkpoints.checkpoint import Checkpoint
+from models.checkpoints.plan import encoder_folder
 from models.checkpoints.probe_texts import COMPARED, PAIRS, PROBES
 from models.checkpoints.rounded.declared import FIELDS as ROUNDED
 from models.errors import CheckpointError, reason, shown
-from models.json_files import read_json, read_object
+from models.json_files import read_object
 from models.networks.transformer import Transformer
 
 LIBRARY = "transformers"
@@ -87,7 +88,7 @@ def certify(checkpoint: Checkpoint, folder: Path, changed: str = "") -> Certific
     """
     if find_spec(LIBRARY) is None:
         return Certificate(why_not="transformers is not installed: pip install transformers")
-    encoder = _encoder_folder(folder)
+    encoder = encoder_folder(folder)
     values = read_object(encoder / file_names.CONFIG_FILE, optional=True)
     if not values:
         return Certificate(why_not="transformers reads no config.json there")
@@ -132,14 +133,6 @@ def _quiet(transformers: Any) -> Iterator[None]:  # noqa: ANN401 - the module
     finally:
         logs.set_verbosity(level)
         logs.enable_progress_bar()
-
-
-def _encoder_folder(folder: Path) -> Path:
-    path = folder / file_names.MODULES_FILE
-    modules = read_json(path) if path.is_file() else []
-    first = modules[0].get("path", "") if isinstance(modules, list) and modules else ""
-    inner = folder / str(first)
-    return inner if (inner / file_names.CONFIG_FILE).is_file() else folder
 
 
 def _tokens(

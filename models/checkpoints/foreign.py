@@ -4,7 +4,7 @@ A folder is told by its names of files alone; nothing of it is opened. Each way 
 `docs/reference/models.md` says with what; where none is known the message says that.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -144,8 +144,7 @@ def _is(kind: Kind, names: Collection[str]) -> bool:
 
 
 def _has(names: Collection[str], *patterns: str) -> bool:
-    match: Callable[[str, str], bool] = fnmatch
-    return any(match(name, pattern) for name in names for pattern in patterns)
+    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
 def names_in(folder: Path) -> set[str]:

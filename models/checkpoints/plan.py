@@ -20,7 +20,7 @@ from models.checkpoints.foreign import check_is_folder, commands_of, foreign_kin
 from models.checkpoints.gguf.files import SUFFIX, GgufFile
 from models.checkpoints.gguf.folders import gguf_at
 from models.checkpoints.gguf.networks import config_of
-from models.checkpoints.headers import TensorHeader, read_headers
+from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
 from models.checkpoints.rounded.declared import rounding_of
 from models.errors import CheckpointError
@@ -152,7 +152,7 @@ def name_of(source: str) -> str:
 def recognise(folder: Path) -> Plan:
     """The plan for a folder, or for a file that is given in place of one."""
     if not folder.is_dir() and folder.suffix != SUFFIX:
-        return _refused(folder, lambda: check_is_folder(folder), f"there is no folder {folder}")
+        return Plan(folder, refusal=_why_no_folder(folder))
     try:
         gguf = gguf_at(folder)
         if gguf is not None:
@@ -209,7 +209,7 @@ def _of_gguf(folder: Path, file: GgufFile) -> Plan:
 
 def check_small_files(folder: Path) -> None:
     """Raise `CheckpointError` for a network that no import reads, before weights are fetched."""
-    path = _encoder_folder(folder) / file_names.CONFIG_FILE
+    path = encoder_folder(folder) / file_names.CONFIG_FILE
     if path.is_file():
         values = read_object(path)
         if values.get("format") != OWN_FORMAT:
@@ -225,16 +225,16 @@ def is_repository(folder: Path) -> bool:
     )
 
 
-def _refused(folder: Path, check: Any, otherwise: str) -> Plan:  # noqa: ANN401
+def _why_no_folder(path: Path) -> str:
     try:
-        check()
+        check_is_folder(path)
     except CheckpointError as error:
-        return Plan(folder, refusal=str(error))
-    return Plan(folder, refusal=otherwise)
+        return str(error)
+    return f"there is no folder {path}"
 
 
 def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
-    encoder = _encoder_folder(folder)
+    encoder = encoder_folder(folder)
     values = read_object(encoder / file_names.CONFIG_FILE)
     listed = values.get("architectures")
     architecture = str(listed[0]) if isinstance(listed, list) and listed else ""
@@ -290,16 +290,14 @@ def headers_of(folder: Path) -> Iterator[tuple[str, TensorHeader]]:
     if whole.is_file():
         yield from read_headers(whole).items()
     elif index.is_file():
-        weight_map = read_object(index).get("weight_map")
-        parts = set(weight_map.values()) if isinstance(weight_map, dict) else set()
-        for part in sorted(map(str, parts)):
-            path = folder / Path(part).name
+        for part in parts_of(index):
+            path = folder / part
             if not path.is_file():
                 raise CheckpointError(f"{path} is missing, which {index.name} lists: copy it too")
             yield from read_headers(path).items()
 
 
-def _encoder_folder(folder: Path) -> Path:
+def encoder_folder(folder: Path) -> Path:
     """The folder of the network, which modules.json may name."""
     path = folder / file_names.MODULES_FILE
     if not path.is_file():

@@ -1,9 +1,8 @@
-"""The arithmetic and the memory traffic that a model's work cannot do without.
+"""The arithmetic and the memory traffic that a model's work needs at least.
 
-Pure: sizes in, numbers out. A multiplication and an addition count as two operations. What is
-counted is what the network defines, not what an engine does: padding, copies, and layers that are
-computed for tokens which are not read count for no one, so that the share of a machine's limit is
-of useful work.
+Pure: sizes in, numbers out. A multiplication and an addition count as two operations. Only what
+the network defines is counted. Padding, copies, and layers that an engine computes for tokens which
+are not read are left out, so that the share of a machine's limit is of useful work.
 """
 
 from collections.abc import Sequence

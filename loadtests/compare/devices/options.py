@@ -45,7 +45,7 @@ class ShapeOptions(Options):
         return machine_limits(self.device, is_tiny=self.is_tiny)
 
     def version(self, *, is_text: bool) -> Path:
-        """The folder with its graphs; `BadParameter` where it does not what is measured."""
+        """The folder with its graphs; `BadParameter` where the shape is of the other kind."""
         known = [name for name in SHAPES if is_encoder(name) != is_text]
         if self.shape not in known:
             raise typer.BadParameter(f"--shape is {self.shape!r}, expected one of {known}")

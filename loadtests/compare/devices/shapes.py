@@ -9,7 +9,7 @@ docs/how-to/cuda.md says what was verified on CUDA.
 import string
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -29,12 +29,11 @@ from models.checkpoints.gpt2 import GPT2, gpt2_config
 from models.checkpoints.llama import decoder_config
 from models.data.tokenizer import END_OF_TEXT, byte_level
 from models.networks.encoder import Encoder, EncoderConfig
-from models.networks.gpt import GPT, GPTConfig
+from models.networks.gpt import GPT
 from models.networks.heads import ClassificationHead, SequenceClassifier
 from models.networks.llama import Llama, LlamaConfig
 from service.contract.manifest import Layout, Manifest, Precision, Variant
 
-ShapeConfig: TypeAlias = EncoderConfig | GPTConfig | LlamaConfig
 SEED, MAX_BATCH_SIZE = 1, 64
 ORIGIN = "random weights"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

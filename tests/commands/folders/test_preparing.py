@@ -138,13 +138,29 @@ def test_a_model_repository_is_served_beside_folders(made: tuple[Path, Path]) ->
         assert str(repository.resolve()) in targets.split(":")
 
 
-def test_two_models_of_one_name_are_refused(made: tuple[Path, Path]) -> None:
-    folder, cache = made
+def test_two_models_of_one_name_are_refused_before_either_is_made(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    reports = Lines()
     with (
         pytest.raises(CheckpointError, match="two models would be served as 'mine'"),
-        prepared([str(folder), str(folder)], wishes(cache), Lines()),
+        prepared([str(made[0]), f"mine={made[0]}"], wishes(tmp_path), reports),
     ):
         pass
+    assert reports.lines == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", ".hidden", "n" * 300, "-x"])
+def test_a_name_that_no_model_can_have_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"is no name for a model: write NAME=FOLDER"):
+        parse_source(f"{name}={tmp_path}")
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_its_flag(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for root in (tmp_path / "file", tmp_path / "file" / "cache"):
+        with pytest.raises(OutputError, match=r"cannot be kept in .*file.* --folder-cache"):
+            Cache(root, MIB).make("k", write_entry(1), lambda: None)
 
 
 def test_a_folder_that_is_refused_is_refused_as_by_import(tmp_path: Path) -> None:
@@ -263,6 +279,16 @@ def test_refreshing_what_another_server_has_open_is_refused(tmp_path: Path) -> N
     Cache(tmp_path, MIB).make("k", write_entry(1), lambda: None)
     with pytest.raises(OutputError, match="served by another process"):
         Cache(tmp_path, MIB).forget("k")
+
+
+def test_a_refresh_that_fails_leaves_no_bytes_that_the_bound_does_not_count(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, MIB)
+    (tmp_path / "k" / MODEL).mkdir(parents=True)
+    (tmp_path / "k" / ENTRY_FILE).write_text("{}")
+    cache.forget("k")
+    assert not (tmp_path / "k").exists()
+    assert not list(tmp_path.glob(".*.making"))
+    cache.forget("k")  # of which there is none any more
 
 
 def test_a_hub_id_is_served_and_found_again_without_the_hub(

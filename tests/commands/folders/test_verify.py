@@ -1,20 +1,26 @@
 """`attendant verify` compares what a server answers with the folder, and that with transformers."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from typer.testing import CliRunner
 
 from commands.folders.importing import read_checkpoint
+from commands.folders.verification import COMPARISONS
 from commands.main import app
 from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.certificate import Certificate
+from models.checkpoints.probe_texts import COMPARED
 from models.recipes.import_settings import ImportSettings
+from service.calls.answers import LabelScore, Timings
+from service.calls.texts import Classification, Classifications, Classify
 from tests.checkpoints.fields import network
 from tests.checkpoints.rows import ROWS
 from tests.checkpoints.spellings import tokenizer
@@ -74,6 +80,28 @@ def test_a_model_of_another_folder_is_told(served: tuple[Path, str], tmp_path: P
     line = ["verify", "classes", "--source", str(folder), "--address", address]
     result = CliRunner().invoke(app, line)
     assert "classes as it is served, in fp32, beside the import" in result.stdout
+
+
+@pytest.mark.parametrize("number", range(len(COMPARED)))
+def test_one_answer_that_is_no_number_is_no_equal_model(number: int, tmp_path: Path) -> None:
+    """Wherever it stands among the answers."""
+    checkpoint = read_checkpoint(str(classifier(tmp_path)), ImportSettings())
+
+    class Served:
+        def ask(self, call: Classify) -> Any:
+            scores = [float("nan") if each == number else 0.5 for each in range(len(COMPARED))]
+            results = [
+                Classification([LabelScore(name, score) for name in checkpoint.labels], 3, False)
+                for score in scores
+            ]
+            return Classifications(
+                model=call.model, version="1", timings=Timings(), num_tokens=15, results=results
+            )
+
+    client: Any = Served()
+    with torch.inference_mode():
+        _, difference = COMPARISONS["text-classification"](client, "classes", checkpoint)
+    assert math.isnan(difference)
 
 
 def test_a_model_without_a_kept_export_needs_its_source(
