@@ -51,8 +51,8 @@ class Own(NamedTuple):
 def reader(kind: type[Message], record: Record, own: Mapping[str, Own] = {}) -> Convert:
     """A function from messages to records. Raises `TypeError` where their fields differ.
 
-    The names of enumerated values are told as such: the first is without one, and a number
-    without a value stays one. An optional field that the message leaves out is None. `own` has the
+    The record has the names of enumerated values: an empty text for the first of them, and an
+    unknown number as it is. An optional field that the message leaves out is None. `own` has the
     ways of fields by their names.
     """
     descriptor: Any = kind.DESCRIPTOR

@@ -297,10 +297,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**values, named=frozenset(values))
 
     def over(self, defaults: Mapping[str, float]) -> Self:
-        """The parameters with a model's own for those that the request does not name.
+        """The parameters, with a model's defaults for those that the request does not name.
 
-        A beam search has none of them, as it does not sample; nor is a text of several samples
-        greedy.
+        A beam search takes no defaults, as it does not sample; several samples take no temperature
+        of 0, with which they would be equal.
         """
         if not defaults or self.has_beams:
             return self

@@ -17,7 +17,6 @@ from service.errors import ModelFailed
 from service.repository.measuring import MAX_ROUNDS, MIN_ROUNDS, Run, timed_rounds
 from service.runtime.session import RunStop
 
-LAYOUT_NAMES: Mapping[str, str] = {"": "packed", "padded": "padded"}
 # Tokens of text messages, at the middle of each eighth (loadtests/load/lengths.toml, 1.3 tokens per
 # word and two more); then lengths as a batcher puts them together, and longer texts.
 _MESSAGES = (7, 10, 12, 16, 20, 27, 36, 44)

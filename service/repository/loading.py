@@ -145,7 +145,7 @@ def load_model(
 
 
 def _open_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
-    """The second visit, after the folder's: a plan's sessions, tokenizer and warm-up."""
+    """The version of a plan, with its sessions and its tokenizer, warmed up."""
     tokenizer = _open_tokenizer(plan)
     if plan.is_generative:
         decoder = load_decoder(plan, openers.decoder, openers.paged_decoder)
@@ -164,7 +164,7 @@ def _open_version(plan: ModelPlan, openers: Openers) -> LoadedVersion:
 
 
 def _open_tokenizer(plan: ModelPlan) -> TextTokenizer | None:
-    """The tokenizer of symbols for a recurrent network, of texts for others; None where it is else.
+    """The tokenizer of symbols or of texts; None for a model that takes neither, or a decoder.
 
     A decoder opens its own, which is bounded by the graph.
     """

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from service.errors import InputTooLong, InvalidArgument
+from service.errors import InputTooLong, InvalidArgument, Remedy
 
 
 class Place(NamedTuple):
@@ -12,12 +12,14 @@ class Place(NamedTuple):
     field: str
     beside: str = ""
 
-    def refused(self, reason: str) -> InvalidArgument:
-        """The error of the text, which may say it of itself."""
-        return InvalidArgument(reason, self.field, subject=self.subject, beside=self.beside)
+    def refused(self, reason: str, remedy: Remedy = "") -> InvalidArgument:
+        """The error of the text; the reason is said of it, as in "has no tokens"."""
+        return InvalidArgument(
+            reason, self.field, subject=self.subject, beside=self.beside, remedy=remedy
+        )
 
     def too_long(self, num_tokens: int | str, most: int) -> InputTooLong:
-        """The error of a text of so many tokens."""
+        """The error of a text that has more tokens than the model takes, which is `most`."""
         return InputTooLong(
             f"has {num_tokens} tokens, the model takes at most {most}: shorten it",
             self.field,

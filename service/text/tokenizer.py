@@ -348,11 +348,8 @@ class TextTokenizer(_Tokenizer):
         row = np.array([kept], np.int64)
         unknown = row[(row < 0) | (row >= self.num_tokens)]
         if unknown.size:
-            raise InvalidArgument(
-                f"has {unknown[0]}, expected 0 to {self.num_tokens - 1}",
-                place.field,
-                subject=place.subject,
-                remedy="tokenizer",
+            raise place.refused(
+                f"has {unknown[0]}, expected 0 to {self.num_tokens - 1}", "tokenizer"
             )
         return EncodedText(row, np.zeros_like(row), is_long)
 
@@ -391,25 +388,21 @@ class WindowTokenizer(TextTokenizer):
         assert not isinstance(text, str), "a question and a context"
         for name, part in zip(("question", "context"), text, strict=True):
             if not part.strip():
-                raise InvalidArgument("is empty", name, subject=f"{name} {index}")
+                raise Place(f"{name} {index}", name).refused("is empty")
         question, context = (_encoding(self._whole, part) for part in text)
         most = self._max_tokens - self._whole.num_special_tokens_to_add(is_pair=True)
         room = most - len(question.ids)
         if room < MIN_WINDOW_TOKENS:
-            raise InvalidArgument(
+            raise Place(f"question {index}", "question").refused(
                 f"has {len(question.ids)} tokens, the model takes at most "
-                f"{most - MIN_WINDOW_TOKENS}",
-                "question",
-                subject=f"question {index}",
+                f"{most - MIN_WINDOW_TOKENS}"
             )
         overlap = min(MAX_OVERLAP_TOKENS, room // 2)
         num_windows = 1 + -(-max(0, len(context.ids) - room) // (room - overlap))
         if num_before + num_windows > MAX_WINDOWS:
             others = f", and those before it take {num_before}" if num_before else ""
-            raise InvalidArgument(
-                f"takes {num_windows} windows, the server reads {MAX_WINDOWS} of a request{others}",
-                "context",
-                subject=f"context {index}",
+            raise Place(f"context {index}", "context").refused(
+                f"takes {num_windows} windows, the server reads {MAX_WINDOWS} of a request{others}"
             )
         context.truncate(room, stride=overlap)
         rows = []

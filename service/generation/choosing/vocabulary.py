@@ -14,9 +14,9 @@ def check_vocabulary(
     eos_token_ids: tuple[int, ...] = (),
     banned_token_ids: tuple[int, ...] = (),
 ) -> None:
-    """Raise `InvalidArgument` for what a vocabulary of this size and these ends cannot do.
+    """Raise `InvalidArgument` for parameters that leave no token of the vocabulary to choose.
 
-    Neither can one whose model bans tokens itself.
+    Also for ids that it does not have. `banned_token_ids` are those that the model bans itself.
     """
     for name in ID_LISTS:
         ids: Collection[int] = getattr(params, name)

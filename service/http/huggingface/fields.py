@@ -2,13 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from service.contract.manifest import Manifest
 from service.http.request import Reply, Request
 from service.http.status import HttpError
 
-T = TypeVar("T")
 Values: TypeAlias = dict[str, Any]
 
 
