@@ -131,6 +131,8 @@ def _choice(index: int, result: GeneratedText, plan: _Plan) -> Values:
     calls = [each for each in pieces if isinstance(each, Call)]
     text = "".join(each for each in pieces if isinstance(each, str))
     message: Values = {"role": ASSISTANT, "content": text, "refusal": None}
+    if result.reasoning:
+        message |= {"content": text or None} | asked.told(result.reasoning)
     end = end_of(result)
     if calls:
         message |= {"content": text or None, "tool_calls": [call.fields for call in calls]}
@@ -199,8 +201,10 @@ class _Streaming:
         logprobs = _logprobs(chunk, self._tokens[index], asked)
         logprobs = logprobs if logprobs and logprobs["content"] else None
         text = "".join(each for each in pieces if isinstance(each, str))
-        if text or logprobs or (asked.return_token_ids and chunk.token_ids):
-            choice = _delta(index, {"content": text}, logprobs)
+        if chunk.reasoning or text or logprobs or (asked.return_token_ids and chunk.token_ids):
+            told = asked.told(chunk.reasoning) if chunk.reasoning else {}
+            delta = {**told, **({"content": text} if text or not told else {})}
+            choice = _delta(index, delta, logprobs)
             if asked.return_token_ids:
                 choice["token_ids"] = list(chunk.token_ids)
             await self._send([choice])
