@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.grammars.form import Grammar
 from service.grammars.behind import behind_thoughts
+from service.grammars.form import Grammar
 from service.serving import generative_model
 from tests.fakes.chats import TOOLS, write_chat_model
 from tests.fakes.every_task import every_session
