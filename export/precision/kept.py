@@ -121,7 +121,7 @@ def _is_readable(kept: Kept) -> bool:
 
 
 def _form(segment: _Segment) -> tuple[Any, ...]:
-    """What segments of one node have in common."""
+    """Properties that segments of one node have in common."""
     kept = segment.kept
     if kept is None:
         return (segment.start,)

@@ -65,7 +65,7 @@ class Kept:
 
 
 def digest_of(floats: Array) -> bytes:
-    """What tells a row, or rows, of floating point numbers from others."""
+    """Digest of the bytes of a row, or of rows, of float32."""
     return hashlib.blake2b(np.ascontiguousarray(floats).data, digest_size=16).digest()
 
 

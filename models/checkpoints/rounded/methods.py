@@ -123,7 +123,7 @@ def _each(
     path: Path,
     made: Callable[[Stored | Tensor], Weight],
 ) -> tuple[dict[str, Weight], dict[str, Tensor]]:
-    """What is made of each rounded weight, by its name, and the tensors of no such weight."""
+    """Results of `made` for all rounded weights, by name, and the tensors of no such weight."""
     left, weights = dict(tensors), dict[str, Weight]()
     for form in METHODS[rounding.method]:
         ending = f".{form.sign}"
