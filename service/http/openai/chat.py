@@ -35,7 +35,7 @@ async def chat(request: Request) -> Reply | None:
     asked = await request.json(ChatRequest)
     request.named = Names(asked.field_names)
     plan = await ChatPlan.of(request, asked)
-    head = {
+    head: Values = {
         "id": f"chatcmpl-{uuid4().hex}",
         "object": "chat.completion.chunk" if asked.stream else "chat.completion",
         "created": int(time.time()),

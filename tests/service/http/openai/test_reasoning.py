@@ -35,7 +35,8 @@ async def thinkers(repository: Path, **settings: Any) -> AsyncIterator[Served]:
         yield served
 
 
-SERVE, SETTINGS = thinkers, {}
+SERVE: Any = thinkers
+SETTINGS: dict[str, Any] = {}
 
 
 def _as_it_is(grammar: Grammar, *_: str, is_open: bool) -> Grammar:
@@ -124,7 +125,7 @@ async def test_calls_are_read_behind_thoughts_and_within_those_that_do_not_end(
 async def test_the_typed_api_tells_thoughts_apart_unless_they_are_wanted_in_the_text(
     served: Served,
 ) -> None:
-    call = {
+    call: dict[str, Any] = {
         "model": "thinks",
         "conversation": {"messages": [{"role": "user", "content": "hi"}]},
         "samplingParams": {"maxTokens": 300, "choice": {"texts": [WRITTEN]}},
