@@ -64,7 +64,7 @@ class ChatTemplates:
         return next((form for sign, form in TOOL_FORMS.items() if has_tools and sign in text), "")
 
     def call_mark(self, conversation: Conversation) -> str:
-        """What begins a call of a function even within thoughts; empty where none can be made."""
+        """The marker of a call even within thoughts; empty where none can be made."""
         form = self.tool_form if conversation.tools else ""
         return next((sign for sign, each in TOOL_FORMS.items() if each == form == "hermes"), "")
 

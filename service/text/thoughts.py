@@ -90,7 +90,7 @@ class ThoughtReader:
         self._has_thoughts = False
 
     def read(self, text: str) -> Split:
-        """What is certain after this piece."""
+        """The part of the output that is certain after this piece."""
         self._held += text
         if self._is_before and not self._begin():
             return Split("", "")
@@ -98,7 +98,7 @@ class ThoughtReader:
         return Split(thoughts, "" if self.is_inside else self._read_answer())
 
     def end(self) -> Split:
-        """What was held back, as there is no more to come."""
+        """The part that was held back, as there is no more to come."""
         held, self._held = self._held, ""
         return Split(held.rstrip(), "") if self.is_inside else Split("", held)
 

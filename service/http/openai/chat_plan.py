@@ -104,7 +104,7 @@ class ChatOutput:
         return self.num_calls > 0 and not self._has_cut_call
 
     def read(self, part: GeneratedText) -> list[Piece]:
-        """What is certain after this part; all that is left after the last one."""
+        """Pieces that are certain after this part; all that are left after the last one."""
         pieces: list[Piece] = [Thought(part.reasoning)] if part.reasoning else []
         if self._reader is None:
             return [*pieces, part.text] if part.text else pieces
