@@ -77,28 +77,30 @@ _FULL = Status(429, "RESOURCE_EXHAUSTED", "rate_limit_error", "out_of_memory", t
 _GONE = Status(503, "UNAVAILABLE", "server_error", "unavailable")
 _LATE = Status(504, "DEADLINE_EXCEEDED", "server_error", "timeout")
 _FAILED = Status(500, "INTERNAL", "server_error", "model_failed")
-STATUSES: dict[type[errors.AttendantError], Status] = {
-    errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
-    errors.InputTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
-    errors.LacksKind: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
-    errors.NoChatTemplate: Status(400, "INVALID_ARGUMENT", code="no_chat_template"),
-    errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
-    errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
-    errors.WrongTask: Status(400, "FAILED_PRECONDITION", code="wrong_task"),
-    errors.Unimplemented: Status(501, "UNIMPLEMENTED", code="unsupported"),
-    errors.Overloaded: _BUSY,
-    errors.WaitTooLong: _BUSY,
-    errors.TooEarly: _LATE,
-    errors.TimedOut: _GONE,
-    errors.Unavailable: _GONE,
-    errors.DeadlineExceeded: _LATE,
-    errors.TooLate: _LATE,
-    errors.ModelFailed: _FAILED,
-    errors.DeviceFailed: _FAILED,
-    errors.OutOfMemory: _FULL,
-    errors.RegionFailed: _FAILED,
-    errors.LoadError: _FAILED,
-}
+STATUSES = errors.ByKind(
+    {
+        errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
+        errors.InputTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
+        errors.LacksKind: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
+        errors.NoChatTemplate: Status(400, "INVALID_ARGUMENT", code="no_chat_template"),
+        errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
+        errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
+        errors.WrongTask: Status(400, "FAILED_PRECONDITION", code="wrong_task"),
+        errors.Unimplemented: Status(501, "UNIMPLEMENTED", code="unsupported"),
+        errors.Overloaded: _BUSY,
+        errors.WaitTooLong: _BUSY,
+        errors.TooEarly: _LATE,
+        errors.TimedOut: _GONE,
+        errors.Unavailable: _GONE,
+        errors.DeadlineExceeded: _LATE,
+        errors.TooLate: _LATE,
+        errors.ModelFailed: _FAILED,
+        errors.DeviceFailed: _FAILED,
+        errors.OutOfMemory: _FULL,
+        errors.RegionFailed: _FAILED,
+        errors.LoadError: _FAILED,
+    }
+)
 # The typed API's statuses, `protos/attendant/v1` has them, where HTTP's are those of others.
 TYPED_NAMES: dict[type[errors.AttendantError], str] = {
     errors.TimedOut: "DEADLINE_EXCEEDED",
@@ -106,12 +108,14 @@ TYPED_NAMES: dict[type[errors.AttendantError], str] = {
 }
 ENDED_WELL = (200, "OK")
 # What ends a call, for observers.
-ENDS: Ends = {
-    **{error: (status.number, status.name) for error, status in STATUSES.items()},
-    asyncio.CancelledError: (499, "CANCELLED"),
-    TimeoutError: (504, "DEADLINE_EXCEEDED"),
-    Exception: (500, "INTERNAL"),
-}
+ENDS: Ends = errors.ByKind(
+    {
+        **{error: (status.number, status.name) for error, status in STATUSES.items()},
+        asyncio.CancelledError: (499, "CANCELLED"),
+        TimeoutError: (504, "DEADLINE_EXCEEDED"),
+        Exception: (500, "INTERNAL"),
+    }
+)
 
 
 class Writer(Protocol):
