@@ -263,7 +263,7 @@ def test_a_network_of_large_logits_is_compared_by_what_float32_costs_it() -> Non
 def test_a_decoder_that_computes_something_else_is_refused(tmp_path: Path) -> None:
     network = tiny_transformer(num_layers=1)
     network.target_positions = _OnePlaceOff(network.target_positions)
-    why = "differs from recomputing from scratch: max_abs_error is .*, the limit is [12]e-05"
+    why = "differs from recomputing from scratch: max_abs_error is .*, the limit is [0-9.]+e-05"
     refused(network, ExportSettings("dates", tmp_path, "fp32"), why)
 
 

@@ -184,7 +184,7 @@ def test_graph_that_computes_something_else_is_refused(tmp_path: Path, tale: Exp
     write_model(tale, tmp_path, "tale", None, max_batch_size=0)
     network = tiny_gpt(num_layers=1)
     network.positions = _OnePlaceOff(network.positions.table)  # type: ignore[assignment]
-    why = r"differs from recomputing from scratch: max_abs_error is .*, the limit is [12]e-05"
+    why = r"differs from recomputing from scratch: max_abs_error is .*, the limit is [0-9.]+e-05"
     refused(tiny_generator(network), ExportSettings("tale", tmp_path, "fp32"), None, why)
 
 
