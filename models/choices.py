@@ -1,4 +1,4 @@
-"""Choices and bounds of embedders, of heads' scores and of images. Imports no PyTorch, for flags."""
+"""Choices and bounds of embedders, of scores and of images. Imports no PyTorch, for flags."""
 
 from typing import Literal, get_args
 
