@@ -12,20 +12,23 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto
 
+from commands.folders.details import Details
+from commands.remarks import showing_remarks
 from export.adopted.files import data_files, read_graph
-from export.adopted.inputs import dims_of
+from export.adopted.inputs import dims_of, given_by_the_server
 from export.adopted.outputs import READY_VECTORS, SPANS, STATES, outputs_of
-from export.adopted.tasks import Purpose, num_outputs
+from export.adopted.tasks import ADOPTIONS, Purpose, adopt, num_outputs
 from export.adopted.vectors import VectorMap, VectorUse
 from export.errors import ExportError
 from export.general_examples import examples_for
+from export.graphs.files import copy_of
 from models.checkpoints.embedder_files import DenseStep, NormStep
 from models.checkpoints.onnx_folders.maps import Arrays as MapArrays
 from models.checkpoints.onnx_folders.maps import read_maps
 from models.checkpoints.onnx_folders.reading import Asked, OnnxFolder, read_onnx_folder
 from models.checkpoints.plan import Plan
 from models.checkpoints.probe_texts import COMPARED
-from models.errors import SettingError
+from models.errors import ModelError, SettingError
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 
 PIXELS = "pixel_values"
@@ -35,6 +38,7 @@ MAX_TOKENS = 64  # of a row that is compared
 OF_WEIGHTS = ("layers", "context", "yes_no", "pair_template", "layer_norm")
 OF_VECTORS = ("pooling", "normalize", "dimensions")
 WHOLE_NUMBERS = {"DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul", "QGemm", "QAttention"}
+OF_THE_WHOLE_RUN = {"DynamicQuantizeLinear", "DynamicQuantizeMatMul"}
 WHOLE_NUMBERS |= {"DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
 
 
@@ -116,6 +120,36 @@ def read(plan: Plan, settings: ImportSettings) -> Reading:
         has_own_vectors=settings.pooling is None,
     )
     return Reading(plan, model, data, folder, purpose, _precision(plan, model))
+
+
+def look_at_graph(plan: Plan, settings: ImportSettings) -> Details:
+    """The details of a graph, which is not run; its weights may be in files that are not read."""
+    remarks: list[str] = []
+    with showing_remarks(remarks.append):
+        try:
+            reading = read(plan, settings)
+            if reading.folder.task in ADOPTIONS:
+                edited = copy_of(reading.model)
+                if reading.folder.image is None:
+                    given_by_the_server(edited, reading.folder.first_position)
+                else:
+                    reading.take_pixels(edited)
+                adopt(edited, reading.purpose)
+        except (ExportError, ModelError) as error:
+            return Details(remarks=tuple(remarks), refusal=str(error))
+    folder = reading.folder
+    if {node.op_type for node in reading.model.graph.node} & OF_THE_WHOLE_RUN:
+        remarks.append(
+            "its activations are scaled by all texts of a run, so each text has a run of its own"
+        )
+    return Details(
+        folder.task,
+        "",
+        folder.labels,
+        folder.max_tokens,
+        reading.pooling_description,
+        remarks=tuple(remarks),
+    )
 
 
 def rows_of(reading: Reading) -> Iterator[dict[str, np.ndarray]]:

@@ -18,7 +18,7 @@ from typing import Any
 from commands.folders.adapters import adapter_entry, options_for
 from commands.folders.cache import Cache, Entry
 from commands.folders.cost import Cost, cost_of, cost_of_graph, default_precision, free_memory
-from commands.folders.explanation import INSTALL
+from commands.folders.explanation import install_of
 from commands.folders.keys import contents_of, key_of
 from commands.folders.reports import Reports, decisions
 from commands.folders.running import PreparationError, run_worker
@@ -202,7 +202,7 @@ def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, report
     if missing:
         raise PreparationError(
             f"the first start of {source.where} needs {', '.join(missing)}, which makes the graph "
-            f"of its weights: {INSTALL}; later starts, and serving, do not need it"
+            f"of its weights: {install_of(plan)}; later starts, and serving, do not need it"
         )
     cost = _cost_of(plan, wishes)
     cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it

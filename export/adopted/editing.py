@@ -38,7 +38,7 @@ class Editor:
         return output
 
     def add_first(self, operator: str, *inputs: str, **attributes: Any) -> str:  # noqa: ANN401
-        """The same, of a node that others of the graph may read: it stands before all of them."""
+        """The name of the output of a new node that stands before the graph's own."""
         output = self.add(operator, *inputs, **attributes)
         node = NodeProto()
         node.CopyFrom(self.graph.node.pop())

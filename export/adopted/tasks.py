@@ -1,4 +1,4 @@
-"""What each task makes of an encoder's graph: its edit, and the outputs that this must give.
+"""The edit of an encoder's graph for each task, and the outputs that the edited graph must give.
 
 One row per task in `ADOPTIONS`. Decoders have an adoption of their own. Imports no PyTorch.
 """
@@ -33,7 +33,7 @@ Expected = Callable[[Outputs, np.ndarray], np.ndarray]  # of its outputs, and it
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What is known of a graph's purpose beside its task."""
+    """A task, and what a graph needs to know for it."""
 
     task: str
     num_labels: int = 0  # 0 where they are not counted

@@ -146,6 +146,10 @@ def check_is_folder(source: Path) -> None:
     """Raise `CheckpointError` where the source is a file; it says what of."""
     if not source.is_file():
         return
+    if _is(GRAPHS, {source.name}):
+        raise CheckpointError(
+            f"{source} is a graph in ONNX: give attendant serve the folder that it is in"
+        )
     kind = next((each for each in KINDS if _is(each, {source.name}) and not each.beside), None)
     what = f" {kind.what}: {kind.way_out}" if kind else ": give the folder that it is in"
     raise CheckpointError(f"{source} is a file{what}")

@@ -288,6 +288,7 @@ def _of_graphs(
         num_bytes=sum(each.num_bytes for each in taken if each.why == "graph"),
         taken=tuple(taken),
         left_out=tuple(left_out),
+        way_out=GRAPHS.way_out,
         commands=commands_of(GRAPHS, folder, {chosen.name}, name_of(folder.resolve().name)),
         graph=chosen.name,
         precision=chosen.precision,

@@ -36,7 +36,7 @@ MASKS = ("[MASK]", "<mask>")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of a folder's task and vectors its files do not decide; None where nothing was said."""
+    """Settings that decide in place of a folder's files; None where they say nothing."""
 
     task: str | None = None  # of a head with one output
     pooling: str | None = None
