@@ -47,7 +47,7 @@ class TokenizerClass:
     def vocabulary(
         self, model: SentencePiece, settings: TokenizerSettings, special: Special
     ) -> Vocabulary:
-        """What the class builds upon, of a model of SentencePiece."""
+        """The pieces or merges of a model of SentencePiece, by the ids of this class."""
         if not model.is_unigram:
             return Vocabulary(model.ids, model.merges)
         number = self.numbering
