@@ -69,6 +69,9 @@ USES: Mapping[str, str] = {
     "merges.txt": "tokenizer, where tokenizer.json is missing",
     "special_tokens_map.json": "special tokens",
     "added_tokens.json": "special tokens",
+    **dict.fromkeys(
+        file_names.OTHER_TOKENIZERS, "tokenizer, where tokenizer.json and vocabularies are missing"
+    ),
     "source.spm": "tokenizer",
     "generation_config.json": "sampling, and what ends a text",
     "modules.json": "steps from text to vector",
