@@ -30,6 +30,7 @@ SMALLEST: dict[str, Sequence[str]] = {
     "adapters": (*OF_LLAMA, "--rows", "5", "--tokens", "2"),
     "accuracy": ("--version", f"{FOLDER}/encoders/embedder/1", "--labelled", f"{FOLDER}/texts.tsv"),
     "startup": ("--repository", f"{FOLDER}/encoders", "--flag=--precision=fp32"),
+    "folders": ("--size", "tiny", "--random", f"{FOLDER}/random", "--tokens", "4"),
     "observability": ("--requests", "8", "--concurrency", "2"),
 }
 # A job has to last longer than the calls beside it, and under valgrind a start takes a minute.
