@@ -5,13 +5,15 @@ tensors of a folder.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from models.checkpoints.lazy import LazyTensor, realised
 from models.checkpoints.left_out import named
 from models.checkpoints.rounded import forms
 from models.checkpoints.rounded.declared import MLX, Rounding, Settings
@@ -27,6 +29,15 @@ class Form:
     sign: str  # the end of a name
     parts: tuple[str, ...]
     restore: Callable[[forms.Parts, Settings], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The tensors that a rounded weight is stored as, by the ends of their names."""
+
+    form: Form
+    parts: Mapping[str, Tensor]
+    settings: Settings
 
 
 _FLOATS = ("weight", "weight_zero_point")
@@ -67,10 +78,10 @@ OF_ACTIVATIONS = re.compile(
 
 
 def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """All tensors of a file, with weights in float32 under the names of unrounded ones.
+    """All tensors of a file, with lazy weights in float32 under the names of unrounded ones.
 
-    Raises CheckpointError, which names the weight, where tensors are missing or contradict one
-    another.
+    What a weight is stored as is its `LazyTensor.stored`, a `Stored`. Raises CheckpointError, which
+    names the weight, where tensors are missing or contradict one another.
     """
     left, weights = dict(tensors), dict[str, Tensor]()
     for form in METHODS[rounding.method]:
@@ -107,10 +118,35 @@ def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> d
 def _restore(
     form: Form, parts: dict[str, Tensor], rounding: Rounding, module: str, path: Path
 ) -> Tensor:
+    """The weight, lazy where the parts have values."""
     settings = {**rounding.settings, "of": rounding.of(module)}
+
+    def restore(given: forms.Parts) -> Tensor:
+        with _naming(rounding, module, path):
+            forms.check_filled(given)
+            return form.restore(given, settings).to(torch.float32).contiguous()
+
+    like = restore({end: _without_values(end, part) for end, part in parts.items()})
+    if any(part.is_meta for part in parts.values()):
+        return like
+
+    def read() -> Tensor:
+        return restore({end: realised(part) for end, part in parts.items()})
+
+    return LazyTensor.of(tuple(like.shape), read, Stored(form, parts, settings))
+
+
+def _without_values(end: str, part: Tensor) -> Tensor:
+    if f".{end}".endswith(forms.OF_SHAPES) or part.is_meta:
+        return part
+    return torch.empty(part.shape, dtype=part.dtype, device="meta")
+
+
+@contextmanager
+def _naming(rounding: Rounding, module: str, path: Path) -> Iterator[None]:
+    """Turn what is wrong with the tensors of a weight into a `CheckpointError` that names it."""
     try:
-        forms.check_filled(parts)
-        weight = form.restore(parts, settings)
+        yield
     except KeyError as error:
         raise CheckpointError(
             f"{path}: {module}.{error.args[0]} is missing, which a weight of {rounding.title} has"
@@ -121,4 +157,3 @@ def _restore(
             f"{path}: the tensors of {module}, rounded by {rounding.title}, contradict one "
             f"another: {what}"
         ) from error
-    return weight.to(torch.float32).contiguous()
