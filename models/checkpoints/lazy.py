@@ -9,7 +9,7 @@ slices.
 Knows nothing about networks, and of files only that something reads them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -46,6 +46,7 @@ class LazyTensor(Tensor):
     """A tensor whose numbers are read when an operation needs them; never changed in place."""
 
     _read: Read
+    reads_rows: bool  # whether some rows are read without the others
     stored_dtype: torch.dtype  # that holds its numbers exactly
     # The tensors that a rounded weight is stored as, and their form; None of any other.
     stored: Any
@@ -62,7 +63,7 @@ class LazyTensor(Tensor):
             cls, like.shape, strides=like.stride(), dtype=like.dtype, device=CPU
         )
         made._read, made.stored, made.transposed = read, stored, None
-        made.stored_dtype = stored_dtype or like.dtype
+        made.stored_dtype, made.reads_rows = stored_dtype or like.dtype, True
         return made
 
     @classmethod
@@ -77,7 +78,9 @@ class LazyTensor(Tensor):
         def rows(index: Index | None) -> Tensor:
             return read() if index is None else read()[index]
 
-        return cls(torch.empty(shape, device="meta"), rows, stored=stored)
+        made = cls(torch.empty(shape, device="meta"), rows, stored=stored)
+        made.reads_rows = False
+        return made
 
     @classmethod
     def of_mapped(cls, mapped: Tensor) -> "LazyTensor":
@@ -125,17 +128,14 @@ class LazyTensor(Tensor):
             return table.rows(ids.flatten()).view(*ids.shape, -1)
         if func is aten.mm.default and isinstance(args[1], LazyTensor):
             weight = args[1].transposed
-            if weight is not None and weight.numel() > SLICE_NUMBERS:
+            if weight is not None:
                 return _in_slices(args[0], weight)
         return func(*tree_map(realised, args), **tree_map(realised, kwargs))
 
 
 def _in_slices(left: Tensor, weight: LazyTensor) -> Tensor:
     """The product of a tensor with the transpose of a weight, some rows of it at a time."""
-    num_rows = max(1, SLICE_NUMBERS // weight.shape[1])
-    starts = range(0, len(weight), num_rows)
-    parts = (weight.rows(slice(start, start + num_rows)).T for start in starts)
-    return torch.cat([torch.mm(left, part) for part in parts], dim=1)
+    return torch.cat([torch.mm(left, piece.T) for piece in pieces(weight)], dim=1)
 
 
 def _deferred(func: Operation, given: LazyTensor, args: Operation, kwargs: Operation) -> Operation:
@@ -159,6 +159,7 @@ def _deferred(func: Operation, given: LazyTensor, args: Operation, kwargs: Opera
 
         is_same = func in KEEPS_VALUES
         made = LazyTensor(like, read, given.stored_dtype if is_same else None)
+        made.reads_rows = func in BY_ROWS and given.reads_rows
         if func in (aten.detach.default, aten.alias.default):
             made.stored = given.stored
         if func is aten.t.default:
@@ -169,6 +170,16 @@ def _deferred(func: Operation, given: LazyTensor, args: Operation, kwargs: Opera
     if isinstance(likes, Tensor):
         return lazy(likes, None)
     return [lazy(like, place) for place, like in enumerate(likes)]
+
+
+def pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """The numbers of a tensor in their order, some rows at a time where these can be read alone."""
+    if not isinstance(tensor, LazyTensor) or not tensor.reads_rows or not tensor.ndim:
+        yield realised(tensor)
+        return
+    num_rows = max(1, SLICE_NUMBERS // max(1, tensor[:1].numel()))
+    for start in range(0, len(tensor), num_rows):
+        yield tensor.rows(slice(start, start + num_rows))
 
 
 def realised(value: Operation) -> Operation:

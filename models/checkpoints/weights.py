@@ -22,7 +22,7 @@ from models.checkpoints.gguf.files import GgufFile
 from models.checkpoints.gguf.folders import file_behind
 from models.checkpoints.gguf.networks import names_of, weight_of
 from models.checkpoints.headers import parts_of, read_headers
-from models.checkpoints.lazy import LazyTensor, realised
+from models.checkpoints.lazy import LazyTensor, pieces, realised
 from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.rounded.forms import OF_SHAPES
 from models.checkpoints.rounded.methods import restored
@@ -270,8 +270,7 @@ def assign_weights(
 def _num_not_finite(tensor: Tensor) -> int:
     if tensor.is_meta:
         return 0
-    tensor = realised(tensor)
-    return tensor.numel() - int(torch.isfinite(tensor).sum())
+    return tensor.numel() - sum(int(torch.isfinite(piece).sum()) for piece in pieces(tensor))
 
 
 def check_names(found: Collection[str], wanted: Collection[str], path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.checkpoints.lazy import LazyTensor, realised
+from models.checkpoints.lazy import LazyTensor, pieces
 
 # As the format spells the types of networks' weights.
 NAMES = {
@@ -55,10 +55,11 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
             file.write(content)
             digest.update(content)
         for name in order:
-            tensor = realised(tensors[name]).to(_dtype(tensors[name])).contiguous()
-            view = memoryview(tensor.flatten().view(torch.uint8).numpy())
-            file.write(view)
-            digest.update(view)
+            for piece in pieces(tensors[name]):
+                numbers = piece.to(_dtype(tensors[name])).contiguous()
+                view = memoryview(numbers.flatten().view(torch.uint8).numpy())
+                file.write(view)
+                digest.update(view)
     return digest.hexdigest()
 
 

@@ -129,7 +129,11 @@ def test_a_network_of_another_kind_has_its_weights_in_memory(
     assert all(type(each) is nn.Parameter for each in loaded.model.parameters())
 
 
-def test_a_file_that_is_written_by_tensors_is_the_one_of_the_format(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slice_numbers", [1, 2**24])
+def test_a_file_that_is_written_by_tensors_is_the_one_of_the_format(
+    slice_numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy, "SLICE_NUMBERS", slice_numbers)
     tensors = {
         "b": stored(),
         "a": stored(torch.float32),
