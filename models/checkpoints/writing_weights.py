@@ -57,7 +57,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> str:
         for name in order:
             for piece in pieces(tensors[name]):
                 numbers = piece.to(_dtype(tensors[name])).contiguous()
-                view = memoryview(numbers.flatten().view(torch.uint8).numpy())
+                view = numbers.flatten().view(torch.uint8).numpy().data
                 file.write(view)
                 digest.update(view)
     return digest.hexdigest()
