@@ -104,7 +104,7 @@ class LazyTensor(Tensor):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __repr__(self, *, tensor_contents: Operation = None) -> str:
+    def __repr__(self, *, tensor_contents: Operation = None) -> str:  # type: ignore[override]
         return f"LazyTensor({list(self.shape)}, {self.dtype})"
 
     @classmethod
