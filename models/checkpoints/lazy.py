@@ -48,8 +48,6 @@ class LazyTensor(Tensor):
     _read: Read
     reads_rows: bool  # whether some rows are read without the others
     stored_dtype: torch.dtype  # that holds its numbers exactly
-    # The tensors that a rounded weight is stored as, and their form; None of any other.
-    stored: Any
     transposed: Self | None  # what this is the transpose of
 
     def __new__(
@@ -57,12 +55,11 @@ class LazyTensor(Tensor):
         like: Tensor,
         read: Read,
         stored_dtype: torch.dtype | None = None,
-        stored: object = None,
     ) -> Self:
         made: Self = cls._make_wrapper_subclass(
             cls, like.shape, strides=like.stride(), dtype=like.dtype, device=CPU
         )
-        made._read, made.stored, made.transposed = read, stored, None
+        made._read, made.transposed = read, None
         made.stored_dtype, made.reads_rows = stored_dtype or like.dtype, True
         return made
 
@@ -71,14 +68,13 @@ class LazyTensor(Tensor):
         cls,
         shape: tuple[int, ...],
         read: Callable[[], Tensor],
-        stored: object = None,
     ) -> "LazyTensor":
         """A tensor in float32 that is read as a whole."""
 
         def rows(index: Index | None) -> Tensor:
             return read() if index is None else read()[index]
 
-        made = cls(torch.empty(shape, device="meta"), rows, stored=stored)
+        made = cls(torch.empty(shape, device="meta"), rows)
         made.reads_rows = False
         return made
 
@@ -160,8 +156,6 @@ def _deferred(func: Operation, given: LazyTensor, args: Operation, kwargs: Opera
         is_same = func in KEEPS_VALUES
         made = LazyTensor(like, read, given.stored_dtype if is_same else None)
         made.reads_rows = func in BY_ROWS and given.reads_rows
-        if func in (aten.detach.default, aten.alias.default):
-            made.stored = given.stored
         if func is aten.t.default:
             made.transposed = given
         return made

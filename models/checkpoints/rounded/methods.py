@@ -5,10 +5,10 @@ tensors of a folder.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from models.checkpoints.lazy import LazyTensor, realised
 from models.checkpoints.left_out import named
 from models.checkpoints.rounded import forms
 from models.checkpoints.rounded.declared import MLX, Rounding, Settings
+from models.checkpoints.rounded.kept import Kept, kept_of
+from models.checkpoints.rounded.stored import Stored
 from models.checkpoints.ways_out import NOT_ROUNDED
 from models.errors import CheckpointError
 from models.remarks import remark
@@ -28,16 +30,7 @@ class Form:
 
     sign: str  # the end of a name
     parts: tuple[str, ...]
-    restore: Callable[[forms.Parts, Settings], Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The tensors that a rounded weight is stored as, by the ends of their names."""
-
-    form: Form
-    parts: Mapping[str, Tensor]
-    settings: Settings
+    read: Callable[[forms.Parts, Settings], Stored | Tensor]
 
 
 _FLOATS = ("weight", "weight_zero_point")
@@ -77,25 +70,46 @@ OF_ACTIVATIONS = re.compile(
 )
 
 
+Weight = TypeVar("Weight")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounded:
+    """One weight of a folder."""
+
+    form: Form
+    parts: forms.Parts
+    rounding: Rounding
+    module: str
+    path: Path
+
+    def read(self, change: Callable[[Stored | Tensor], Weight]) -> Weight:
+        """Result of `change`, or the `CheckpointError` that names the weight."""
+        title, module = self.rounding.title, self.module
+        settings = {**self.rounding.settings, "of": self.rounding.of(module)}
+        parts = {end: realised(part) for end, part in self.parts.items()}
+        try:
+            forms.check_filled(parts)
+            return change(self.form.read(parts, settings))
+        except KeyError as error:
+            raise CheckpointError(
+                f"{self.path}: {module}.{error.args[0]} is missing, which a weight of {title} has"
+            ) from error
+        except (ValueError, RuntimeError, IndexError, TypeError, ArithmeticError) as error:
+            what = str(error).split("\n")[0]
+            raise CheckpointError(
+                f"{self.path}: the tensors of {module}, rounded by {title}, contradict one "
+                f"another: {what}"
+            ) from error
+
+
 def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """All tensors of a file, with lazy weights in float32 under the names of unrounded ones.
 
-    What a weight is stored as is its `LazyTensor.stored`, a `Stored`. Raises CheckpointError, which
-    names the weight, where tensors are missing or contradict one another.
+    Raises CheckpointError, which names the weight, where tensors are missing or contradict one
+    another.
     """
-    left, weights = dict(tensors), dict[str, Tensor]()
-    for form in METHODS[rounding.method]:
-        ending = f".{form.sign}"
-        for name in [name for name in left if name.endswith(ending)]:
-            module = name[: -len(ending)]
-            ends = (form.sign, *form.parts)
-            parts = {end: left.pop(f"{module}.{end}") for end in ends if f"{module}.{end}" in left}
-            weights[f"{module}.weight"] = _restore(form, parts, rounding, module, path)
-    if not weights:
-        raise CheckpointError(
-            f"{path} has no weight in a form of {rounding.title}, which {rounding.path} "
-            f"declares: {NOT_ROUNDED}"
-        )
+    weights, left = _each(rounding, tensors, path, _lazy)
     activations = [name for name in left if OF_ACTIVATIONS.search(name)]
     for name in activations:
         del left[name]
@@ -115,25 +129,35 @@ def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> d
     return {**left, **weights}
 
 
-def _restore(
-    form: Form, parts: dict[str, Tensor], rounding: Rounding, module: str, path: Path
-) -> Tensor:
-    """The weight, lazy where the parts have values."""
-    settings = {**rounding.settings, "of": rounding.of(module)}
+def kept(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Kept]:
+    """Weights that the CPU computes with as they are stored, by the names of unrounded ones.
 
-    def restore(given: forms.Parts) -> Tensor:
-        with _naming(rounding, module, path):
-            forms.check_filled(given)
-            return form.restore(given, settings).to(torch.float32).contiguous()
+    Raises CheckpointError as `restored` does.
+    """
 
-    like = restore({end: _without_values(end, part) for end, part in parts.items()})
-    if any(part.is_meta for part in parts.values()):
+    def made(weight: _Rounded) -> Kept | None:
+        def change(stored: Stored | Tensor) -> Kept | None:
+            bits = f", {stored.bits} bits" if isinstance(stored, Stored) else ""
+            return kept_of(stored, f"{rounding.title}{bits}")
+
+        return weight.read(change)
+
+    found, _ = _each(rounding, tensors, path, made)
+    return {name: weight for name, weight in found.items() if weight is not None}
+
+
+def _floats(stored: Stored | Tensor) -> Tensor:
+    floats = stored.floats() if isinstance(stored, Stored) else stored
+    return floats.to(torch.float32).contiguous()
+
+
+def _lazy(weight: "_Rounded") -> Tensor:
+    """The weight in float32, read when it is needed where its parts have values."""
+    parts = {end: _without_values(end, part) for end, part in weight.parts.items()}
+    like = replace(weight, parts=parts).read(_floats)
+    if any(part.is_meta for part in weight.parts.values()):
         return like
-
-    def read() -> Tensor:
-        return restore({end: realised(part) for end, part in parts.items()})
-
-    return LazyTensor.of(tuple(like.shape), read, Stored(form, parts, settings))
+    return LazyTensor.of(tuple(like.shape), lambda: weight.read(_floats))
 
 
 def _without_values(end: str, part: Tensor) -> Tensor:
@@ -142,18 +166,24 @@ def _without_values(end: str, part: Tensor) -> Tensor:
     return torch.empty(part.shape, dtype=part.dtype, device="meta")
 
 
-@contextmanager
-def _naming(rounding: Rounding, module: str, path: Path) -> Iterator[None]:
-    """Turn what is wrong with the tensors of a weight into a `CheckpointError` that names it."""
-    try:
-        yield
-    except KeyError as error:
+def _each(
+    rounding: Rounding,
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    made: Callable[[_Rounded], Weight],
+) -> tuple[dict[str, Weight], dict[str, Tensor]]:
+    """Results of `made` for all rounded weights, by name, and the tensors of no such weight."""
+    left, weights = dict(tensors), dict[str, Weight]()
+    for form in METHODS[rounding.method]:
+        ending = f".{form.sign}"
+        for name in [name for name in left if name.endswith(ending)]:
+            module = name[: -len(ending)]
+            ends = (form.sign, *form.parts)
+            parts = {end: left.pop(f"{module}.{end}") for end in ends if f"{module}.{end}" in left}
+            weights[f"{module}.weight"] = made(_Rounded(form, parts, rounding, module, path))
+    if not weights:
         raise CheckpointError(
-            f"{path}: {module}.{error.args[0]} is missing, which a weight of {rounding.title} has"
-        ) from error
-    except (ValueError, RuntimeError, IndexError, TypeError, ArithmeticError) as error:
-        what = str(error).split("\n")[0]
-        raise CheckpointError(
-            f"{path}: the tensors of {module}, rounded by {rounding.title}, contradict one "
-            f"another: {what}"
-        ) from error
+            f"{path} has no weight in a form of {rounding.title}, which {rounding.path} "
+            f"declares: {NOT_ROUNDED}"
+        )
+    return weights, left
