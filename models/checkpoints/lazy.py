@@ -93,7 +93,7 @@ class LazyTensor(Tensor):
         return self._read(index)
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> "LazyTensor":
-        """What `change` makes of the whole tensor, of the same shape, each time that it is read."""
+        """A tensor of the same shape, which `change` makes of this one whenever it is read."""
         like = torch.empty(self.shape, dtype=self.dtype, device="meta")
         return LazyTensor.of(tuple(like.shape), lambda: change(self.rows()))
 
