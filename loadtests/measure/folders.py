@@ -183,8 +183,8 @@ def figures(rounds: Rounds) -> list[Figure]:
     )
     return BY_START(rounds) + [
         Figure.of(
+            FIRST,
             name.removeprefix(STEP_PREFIX),
-            "seconds",
             spread([turn.get(name, 0.0) for turn in rounds[FIRST]]),
             "s",
             table=STEPS,
