@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 
-class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call] - of torch
+class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While entered, operators compute in float64 what they would in float32.
 
     A weight is converted where it is used, so that there is one in float64 at a time.

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from commands.folders import cost, preparing
+from commands.folders import cost, preparing, room
 from commands.folders.cache import ENTRY_FILE, MODEL, Cache
 from commands.folders.keys import contents_of, key_of
 from commands.folders.preparing import Wishes, prepared
@@ -174,7 +174,7 @@ def test_a_folder_that_is_refused_is_refused_as_by_import(tmp_path: Path) -> Non
 def test_a_missing_library_is_said_before_anything_is_made(
     made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "find_spec", lambda _: None)
+    monkeypatch.setattr(room, "find_spec", lambda _: None)
     with (
         pytest.raises(PreparationError, match=r"needs torch, .*pip install 'attendant\[cpu,train"),
         prepared([str(made[0])], wishes(tmp_path), Lines()),
