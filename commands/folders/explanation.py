@@ -52,7 +52,7 @@ class Explanation:
     download_bytes: int = 0  # of files that are not in the hub's cache
 
     def of_outline(self, hub_id: str, outline: "Outline") -> "Explanation":
-        """The same of a repository whose weights are not here: it is named by its id."""
+        """The explanation of a repository whose weights are not here, named by its id."""
 
         def named(text: str) -> str:
             return text.replace(str(outline.folder), hub_id)

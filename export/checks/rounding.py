@@ -1,4 +1,4 @@
-"""What float32 costs a network of PyTorch: the error of its own results, by those in float64.
+"""Error of a network's results in float32, by its results in float64.
 
 Steep networks multiply each rounding, so a right graph, which adds in another order, may be as far
 from such a network as the network is from what is exact.

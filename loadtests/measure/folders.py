@@ -196,7 +196,7 @@ def figures(rounds: Rounds) -> list[Figure]:
 FOLDERS = Measure(
     "folders",
     "Memory and seconds of serving a folder, the first and the second time",
-    "Serving a folder",
+    "Start and memory",
     FolderOptions,
     ways,
     figures,

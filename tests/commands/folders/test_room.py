@@ -14,6 +14,7 @@ from commands.folders.fetching import Progress, showing_progress
 from commands.folders.preparing import prepared
 from commands.folders.running import PreparationError
 from commands.main import app
+from models.checkpoints.plan import recognise
 from models.errors import CheckpointError, OutputError
 from tests.commands.folders.test_explain import WIDE, classifier
 from tests.commands.folders.test_preparing import Lines, wishes
@@ -80,7 +81,7 @@ def test_a_model_that_does_not_fit_the_memory_is_refused_before_it_is_fetched(
     )
     assert "to fetch; the export takes about" in lines[0]
     monkeypatch.setattr(cost, "SERVER_BYTES", 0)
-    small = cost.cost_of(room.recognise(hub.folder).num_weights, "int4-weights")
+    small = cost.cost_of(recognise(hub.folder).num_weights, "int4-weights")
     monkeypatch.setattr(room, "free_memory", lambda: small.serve_memory_bytes)
     refused(tmp_path, PreparationError, r"are free: --precision int4-weights takes about")
     assert WEIGHTS not in hub.fetched
