@@ -8,8 +8,9 @@ import contextlib
 import copy
 import io
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,6 @@ from torch import nn
 
 from models.checkpoints import file_names
 from models.checkpoints.checkpoint import Checkpoint
-from models.checkpoints.gguf.files import GgufFile
 from models.checkpoints.plan import OWN_FORMAT, encoder_folder
 from models.checkpoints.rounded.declared import FIELDS as ROUNDED
 from models.checkpoints.rounded.declared import rounding_of
@@ -32,11 +32,13 @@ from models.networks.kinds import kind_of
 
 MAX_BYTES = 2**30  # of weights in float32 of a network that is compared as a whole
 NUM_LAYERS = 2  # of a larger one
+MAX_REASON = 150  # characters of an error in a note
 PACKAGES = {  # names of distributions by those of modules
     "transformers": "transformers",
     "sentence_transformers": "sentence-transformers",
     "peft": "peft",
     "compressed_tensors": "compressed-tensors",
+    "accelerate": "accelerate",
 }
 # Fields of transformers' configurations that count layers.
 COUNTS = (
@@ -72,6 +74,7 @@ class Case:
     adapter: Path | None = None  # of PEFT, which was merged
     yes_no: str | None = None  # the words of which a score is made
     is_as_declared: bool = True  # whether vectors are made as the folder says
+    max_bytes: float = MAX_BYTES  # of a network that is compared as a whole
     _networks: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -109,7 +112,7 @@ class Case:
     def is_large(self) -> bool:
         """Whether only the first layers are compared."""
         weights = sum(each.numel() for each in self.checkpoint.model.parameters())
-        return 4 * weights > MAX_BYTES
+        return 4 * weights > self.max_bytes
 
     @cached_property
     def is_rounded(self) -> bool:
@@ -146,9 +149,11 @@ class Case:
         """The texts as the other side gets them."""
         return [text.lower() if self.is_lowered else text for text in row]
 
-    def encoded(self, row: tuple[str, ...]) -> Encoding:
+    def encoded(self, row: tuple[str, ...], *, adds_special: bool = True) -> Encoding:
         """Our tokens of a text, or of a pair."""
-        return self.checkpoint.tokenizer.encode(row[0], row[1] if len(row) > 1 else None)
+        second = row[1] if len(row) > 1 else None
+        tokenizer = self.checkpoint.tokenizer
+        return tokenizer.encode(row[0], second, add_special_tokens=adds_special)
 
     def network(self, class_name: str) -> tuple[Any, str]:
         """The other side's network as a class of transformers, and what is not the folder's own.
@@ -166,25 +171,30 @@ class Case:
 
         if self.adapter is not None:
             check_there("peft")
-        why = ""
+        why: list[str] = []
+        notes: list[str] = []
         for way in WAYS:
             if not way.is_for(self):
                 continue
             try:
                 network, note = way.load(self, getattr(transformers, class_name))
+                notes = [
+                    f"{note}, as {why[0][:MAX_REASON]}" if note and why else note,
+                    f"the first {NUM_LAYERS} layers alone" if self.is_large else "",
+                ]
                 break
-            except Exception as error:
-                why = f"transformers failed: {reason(error)}"
+            except NotComparedError as error:
+                why.append(str(error))
+            except Exception as error:  # whatever a library raises for a folder
+                why.append(f"{title_of('transformers')} failed: {reason(error)}")
         else:
-            raise NotComparedError(why)
-        notes = [note, f"the first {NUM_LAYERS} layers alone" if self.is_large else ""]
+            raise NotComparedError("; ".join(why))
         if self.adapter is not None:
-            import peft
-
-            network = peft.PeftModel.from_pretrained(network, str(self.adapter))
+            peft = import_module("peft").PeftModel
+            network = peft.from_pretrained(network, str(self.adapter))
             network = network.merge_and_unload()
             notes.append(f"the adapter merged by {title_of('peft')}")
-        return network.float().eval(), "; ".join(filter(None, notes))
+        return network.eval(), "; ".join(filter(None, notes))
 
     @cached_property
     def config(self) -> Any:  # noqa: ANN401 - of transformers
@@ -197,10 +207,6 @@ class Case:
         if self.adapter is not None and self.checkpoint.task in ("text-classification",):
             config.num_labels = len(self.checkpoint.labels)
         return config
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The folder's weights as we read them, in float32."""
-        return read_weights(self.encoder)
 
 
 def first_layers(model: nn.Module, num_labels: int) -> nn.Module:
@@ -243,8 +249,12 @@ class Way:
     load: Callable[[Case, Any], tuple[Any, str]]
 
 
-def _by_transformers(case: Case, auto: Any, **more: Any) -> tuple[Any, str]:  # noqa: ANN401
-    return _loaded(auto, case.encoder, config=case.config, **more), ""
+def _by_transformers(case: Case, auto: Any) -> tuple[Any, str]:  # noqa: ANN401
+    # A head that an adapter brings has other sizes than the base's, if that has one.
+    is_other_head = case.adapter is not None
+    return _loaded(
+        auto, case.encoder, config=case.config, ignore_mismatched_sizes=is_other_head
+    ), ""
 
 
 def _loaded(auto: Any, place: Path | None, **more: Any) -> Any:  # noqa: ANN401 - a class
@@ -253,13 +263,13 @@ def _loaded(auto: Any, place: Path | None, **more: Any) -> Any:  # noqa: ANN401 
         trust_remote_code=False,
         dtype=torch.float32,
         attn_implementation="eager",
-        **({"ignore_mismatched_sizes": True} if "config" in more else {}),
         **more,
     )
 
 
 def _by_gguf_reader(case: Case, auto: Any) -> tuple[Any, str]:  # noqa: ANN401
     assert case.gguf is not None, "the way is for files of GGUF"
+    check_there("accelerate")
     folder, named = gguf_of(case.gguf)
     return _loaded(auto, folder, **named), ""
 
@@ -285,7 +295,9 @@ def _by_our_tensors(case: Case, auto: Any) -> tuple[Any, str]:  # noqa: ANN401
     for name in ROUNDED:
         if hasattr(config, name):
             delattr(config, name)
-    network = _loaded(auto, None, config=config, state_dict=case.tensors())
+    with torch.device("meta"):
+        found = type(auto.from_config(config))  # as Auto classes need a folder
+    network = _loaded(found, None, config=config, state_dict=read_weights(case.encoder))
     return network, "with the weights as we restore them"
 
 

@@ -5,7 +5,7 @@ differ by a limit, in parts of the largest value where that is above 1; all else
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
@@ -58,15 +58,22 @@ class Row:
     equal: int = 0  # of these
     max_difference: float | None = 0.0  # None where one is not finite
     limit: float = MAX_DIFFERENCE
+    allowed: int = 0  # of `number` that may differ, where the other side may be at fault
     first: str = ""  # what differs first, and where
     note: str = ""  # what of the other side is not as the folder has it
     why_not: str = ""
 
     @classmethod
     def of(
-        cls, what: str, by: str, pairs: Iterable[Pair], limit: float = MAX_DIFFERENCE, **more: Any
+        cls,
+        what: str,
+        by: str,
+        pairs: Iterable[Pair],
+        limit: float = MAX_DIFFERENCE,
+        note: str = "",
+        allowed: int = 0,
     ) -> Self:
-        """The row of these pairs; `more` are further fields."""
+        """The row of these pairs, of which `allowed` may differ by more than the limit."""
         largest, number, equal, first = 0.0, 0, 0, ""
         for pair in pairs:
             difference = pair.difference
@@ -76,12 +83,12 @@ class Row:
             first = first if first or is_equal else pair.shown
             largest = difference if math.isnan(difference) else max(largest, difference)
         found = largest if math.isfinite(largest) else None
-        return cls(what, by, number, equal, found, limit, first, **more)
+        return cls(what, by, number, equal, found, limit, allowed, first, note)
 
     @property
     def is_equal(self) -> bool:
         """Whether nothing differs by more than is allowed, or nothing was compared."""
-        return self.equal == self.number
+        return self.number - self.equal <= self.allowed
 
     def __str__(self) -> str:
         if not self.by:
@@ -119,7 +126,8 @@ class Certificate:
         return cls((Row("the import", why_not=why),), network)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The certificate of a manifest."""
         return cls(tuple(Row(**each) for each in values["rows"]), values["network"])
 
     @property

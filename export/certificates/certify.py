@@ -45,17 +45,19 @@ def _row_of(comparison: Comparison, case: Case) -> Row:
         with torch.inference_mode():
             for item in items:
                 theirs = _theirs(comparison, case, item)
-                pairs.append(Pair(item.name, comparison.ours(case, item.value), theirs))
+                if theirs is not None:
+                    pairs.append(Pair(item.name, comparison.ours(case, item.value), theirs))
     except NotComparedError as error:
         return Row(comparison.what, why_not=str(error))
-    row = Row.of(comparison.what, title_of(comparison.library), pairs, comparison.limit, note=note)
+    by, allowed = title_of(comparison.library), comparison.allowed_of_gguf
+    row = Row.of(comparison.what, by, pairs, note=note, allowed=0 if case.gguf is None else allowed)
     if row.is_equal or not comparison.class_name:
         return row
-    place = _first_layer(comparison, case, items[0])
+    place = _first_layer(comparison, case, items[0], row.limit)
     return replace(row, first="; ".join(filter(None, (row.first, place))))
 
 
-def _first_layer(comparison: Comparison, case: Case, item: Item) -> str:
+def _first_layer(comparison: Comparison, case: Case, item: Item, limit: float) -> str:
     theirs, _ = case.network(comparison.class_name)
     with torch.inference_mode():
         return first_different_layer(
@@ -63,7 +65,7 @@ def _first_layer(comparison: Comparison, case: Case, item: Item) -> str:
             theirs,
             lambda: comparison.ours(case, item.value),
             lambda: comparison.theirs(case, item.value),
-            comparison.limit,
+            limit,
         )
 
 

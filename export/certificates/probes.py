@@ -100,12 +100,23 @@ _FUNCTION = {
         "required": ["town"],
     },
 }
-_CALL = {"type": "function", "id": "abcdef123", "function": {"name": "weather", "arguments": {"town": "Bonn"}}}
-_RESULT = {"role": "tool", "name": "weather", "tool_call_id": "abcdef123", "content": "rain, 12 \u00b0C"}
+_CALL = {
+    "type": "function",
+    "id": "abcdef123",
+    "function": {"name": "weather", "arguments": {"town": "Bonn"}},
+}
+_RESULT = {
+    "role": "tool",
+    "name": "weather",
+    "tool_call_id": "abcdef123",
+    "content": "rain, 12 \u00b0C",
+}
 _THOUGHT = "The user greets me."
 CONVERSATIONS = (
     Conversation("a question", _said(SENTENCES[1])),
-    Conversation("a system's message and three turns", [_SYSTEM, *_said(" Hi! ", "Yes?\n", SENTENCES[8])]),
+    Conversation(
+        "a system's message and three turns", [_SYSTEM, *_said(" Hi! ", "Yes?\n", SENTENCES[8])]
+    ),
     Conversation(
         "a call of a function",
         [*_said("How is the weather in Bonn?", "", tool_calls=[_CALL]), _RESULT],

@@ -8,7 +8,8 @@ a case and an item; what fails on the other side is not compared, and says why.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor
 
 from export.certificates.case import Case, NotComparedError
-from export.certificates.certificate import MAX_DIFFERENCE
 from export.certificates.probes import (
     COMPARED,
     COMPARED_PAIRS,
@@ -69,7 +69,7 @@ class Comparison:
     theirs: Callable[[Case, Any], Any]
     class_name: str = ""  # of transformers, whose network gives the other side
     note: str = ""
-    limit: float = MAX_DIFFERENCE
+    allowed_of_gguf: int = 0  # that may differ, as transformers' own conversion may be at fault
 
 
 # Items.
@@ -85,35 +85,42 @@ def _text_items(rows: Sequence[Texts], case: Case) -> list[Item]:
     return items
 
 
-def _compared(case: Case) -> list[Item]:
+def compared(case: Case) -> list[Item]:
     single = [(text,) for text in COMPARED]
     return _text_items(COMPARED_PAIRS if case.checkpoint.task in PAIR_TASKS else single, case)
 
 
-def _probes(case: Case) -> list[Item]:
+def probes(case: Case) -> list[Item]:
     rows: list[Texts] = [(text,) for text in PROBES[: len(PROBES) - len(PAIRS)]]
     is_written = case.checkpoint.task == "text-generation"
     rows += [(text,) for text in PROBES[-len(PAIRS) :]] if is_written else list(PAIRS)
     return [Item(f"the text {shown(' / '.join(row))}", row) for row in rows]
 
 
-def _masked(case: Case) -> list[Item]:
+def masked(case: Case) -> list[Item]:
     """Texts with a mask in place of a word."""
-    mask = case.checkpoint.tokenizer.id_to_token(case.model.mask_token_id)
+    mask = case.checkpoint.tokenizer.id_to_token(case.model.mask_token_id) or ""
     split = [text.split(" ") for text in COMPARED]
     rows = [(" ".join([*words[:2], mask, *words[3:]]),) for words in split]
     return _text_items(rows, case)
 
 
-def _prompted(case: Case) -> list[Item]:
+def prompted(case: Case) -> list[Item]:
     """Texts behind each of the first prompts, and behind that of the folder's own choice."""
     use = case.checkpoint.embedder
     names = [None, *list(use.prompts)[:MAX_PROMPTS]]
     return [
-        Item(f"{item.name} with the prompt {name or use.default_prompt or 'none'}", (name, item.value[0]))
+        Item(
+            f"{item.name} with the prompt {name or use.default_prompt or 'none'}",
+            (name, item.value[0]),
+        )
         for name in names
         for item in _text_items([(text,) for text in COMPARED], case)
     ]
+
+
+def conversations(_: Case) -> list[Item]:
+    return [Item(f"the conversation of {each.name}", each) for each in CONVERSATIONS]
 
 
 def _images(case: Case) -> list[Item]:
@@ -137,20 +144,23 @@ def _typed(ids: Sequence[int], types: Sequence[int], case: Case) -> list[Any]:
     return list(zip(ids, types, strict=True)) if has_types else list(ids)
 
 
-def _our_tokens(case: Case, row: Texts) -> list[Any]:
-    encoding = case.checkpoint.tokenizer.encode(*row, add_special_tokens=not _has_template(case))
+def our_tokens(case: Case, row: Texts) -> list[Any]:
+    encoding = case.encoded(row, adds_special=not _has_template(case))
     return _typed(encoding.ids, encoding.type_ids, case)
 
 
-def _their_tokens(case: Case, row: Texts) -> list[Any]:
+def _their_tokens(case: Case, row: Texts) -> list[Any] | None:
+    """None where transformers adds a token that the file has not, as it may do for GGUF."""
     made = case.tokenizer(
         *case.given(row), verbose=False, add_special_tokens=not _has_template(case)
     )
     ids = list(made["input_ids"])
+    if case.gguf is not None and max(ids, default=0) >= case.checkpoint.config.vocab_size:
+        return None
     return _typed(ids, made.get("token_type_ids", [0] * len(ids)), case)
 
 
-def _our_prompt(case: Case, asked: Conversation) -> tuple[str, list[int]]:
+def our_prompt(case: Case, asked: Conversation) -> tuple[str, list[int]]:
     templates = ChatTemplates.of({TOKENIZER_CONFIG: json.dumps(dict(case.checkpoint.chat))})
     if templates is None:
         return "no template", []
@@ -206,10 +216,10 @@ def _batch(case: Case, row: Texts) -> dict[str, Any]:
     return pad([encoding.ids], case.model.pad_token_id, [encoding.type_ids])
 
 
-def _output(case: Case, row: Texts) -> np.ndarray:
+def output(case: Case, row: Texts) -> np.ndarray:
     """The first output of a network that reads texts."""
-    output: np.ndarray = next(iter(run_network(case.model, _batch(case, row)).values()))
-    return output
+    values: np.ndarray = next(iter(run_network(case.model, _batch(case, row)).values()))
+    return values
 
 
 def _inputs(case: Case, row: Texts, theirs: Any) -> dict[str, Tensor]:  # noqa: ANN401
@@ -257,8 +267,8 @@ def _their_spans(case: Case, row: Texts) -> np.ndarray:
     return _numbers(torch.stack([made.start_logits[0], made.end_logits[0]], dim=1))
 
 
-def _our_words(case: Case, row: Texts) -> np.ndarray:
-    return _numbers(torch.from_numpy(_output(case, row)).log_softmax(-1))
+def our_words(case: Case, row: Texts) -> np.ndarray:
+    return _numbers(torch.from_numpy(output(case, row)).log_softmax(-1))
 
 
 def _their_words(case: Case, row: Texts) -> np.ndarray:
@@ -352,13 +362,10 @@ def _numbers(tensor: Tensor) -> np.ndarray:
 
 
 # sentence-transformers, which reads a folder as a whole.
-@cache
+@lru_cache(maxsize=1)
 def _whole(class_name: str, folder: str) -> Any:  # noqa: ANN401 - of the library
-    import sentence_transformers
-
-    return getattr(sentence_transformers, class_name)(
-        folder, device="cpu", trust_remote_code=False, local_files_only=True
-    )
+    whole = getattr(import_module("sentence_transformers"), class_name)
+    return whole(folder, device="cpu", trust_remote_code=False, local_files_only=True)
 
 
 def _is_whole(case: Case) -> bool:
@@ -373,11 +380,11 @@ def _is_vector(case: Case) -> bool:
     return is_declared and is_one and _is_whole(case)
 
 
-def _our_vector(case: Case, prompted: tuple[str | None, str]) -> np.ndarray:
+def our_vector(case: Case, prompted: tuple[str | None, str]) -> np.ndarray:
     name, text = prompted
     use = case.checkpoint.embedder
     prompt = use.prompts.get(name or use.default_prompt, "")
-    return _output(case, (prompt + text,))
+    return output(case, (prompt + text,))
 
 
 def _their_vector(case: Case, prompted: tuple[str | None, str]) -> np.ndarray:
@@ -386,14 +393,14 @@ def _their_vector(case: Case, prompted: tuple[str | None, str]) -> np.ndarray:
     return _numbers(model.encode([text], prompt_name=name, convert_to_tensor=True))
 
 
-def _our_score(case: Case, row: Texts) -> np.ndarray:
+def our_score(case: Case, row: Texts) -> np.ndarray:
     function = SCORES[case.model.score_function or "sigmoid"]
-    return _numbers(function(torch.from_numpy(_output(case, row)))[0])
+    return _numbers(function(torch.from_numpy(output(case, row)))[0])
 
 
 def _their_score(case: Case, row: Texts) -> np.ndarray:
     model = _whole("CrossEncoder", str(case.folder))
-    scores: np.ndarray = np.float32(model.predict([row], show_progress_bar=False))
+    scores: np.ndarray = model.predict([row], show_progress_bar=False)
     return scores
 
 
@@ -413,24 +420,25 @@ def _is_translator(case: Case) -> bool:
 
 OUTPUTS = "outputs"
 POOLED = "prompts, pooling and maps as we read them, without sentence-transformers"
-_row = partial(Comparison, group=OUTPUTS, library="transformers", items=_compared, ours=_output)
+_row = partial(Comparison, group=OUTPUTS, library="transformers", items=compared, ours=output)
 ROWS: tuple[Comparison, ...] = (
     Comparison(
         "tokens",
         "tokens",
         "transformers",
         lambda case: case.checkpoint.task != "image-classification",
-        _probes,
-        _our_tokens,
+        probes,
+        our_tokens,
         _their_tokens,
+        allowed_of_gguf=10,
     ),
     Comparison(
         "conversations",
         "conversations",
         "transformers",
         lambda case: bool(case.checkpoint.chat),
-        lambda _: [Item(f"the conversation of {each.name}", each) for each in CONVERSATIONS],
-        _our_prompt,
+        conversations,
+        our_prompt,
         _their_prompt,
     ),
     Comparison(
@@ -446,8 +454,8 @@ ROWS: tuple[Comparison, ...] = (
         "vectors",
         library="sentence_transformers",
         is_for=_is_vector,
-        items=_prompted,
-        ours=_our_vector,
+        items=prompted,
+        ours=our_vector,
         theirs=_their_vector,
     ),
     _row(
@@ -460,10 +468,12 @@ ROWS: tuple[Comparison, ...] = (
         "scores",
         library="sentence_transformers",
         is_for=lambda case: (
-            case.checkpoint.task == "pair-scoring" and not case.yes_no and _is_whole(case)
+            case.checkpoint.task == "pair-scoring"
+            and not case.yes_no
+            and _is_whole(case)
             and not _has_template(case)
         ),
-        ours=_our_score,
+        ours=our_score,
         theirs=_their_score,
     ),
     _row(
@@ -501,8 +511,8 @@ ROWS: tuple[Comparison, ...] = (
     _row(
         "log probabilities",
         is_for=_is("fill-mask"),
-        items=_masked,
-        ours=_our_words,
+        items=masked,
+        ours=our_words,
         theirs=_their_words,
         class_name=WORDS,
     ),
