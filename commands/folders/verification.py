@@ -138,8 +138,12 @@ def _tokens(served: Served, row: Texts) -> list[int]:
 
 
 def _prompt(served: Served, asked: Conversation) -> list[int]:
-    messages = Messages(asked.messages, asked.tools, asked.variables)
-    (result,) = served.ask(Tokenize(served.name, conversation=messages)).results
+    messages = [
+        {name: value for name, value in message.items() if name != "thinking"}  # a second name
+        for message in asked.messages
+    ]
+    conversation = Messages(messages, asked.tools, asked.variables)
+    (result,) = served.ask(Tokenize(served.name, conversation=conversation)).results
     return [token.id for token in result.tokens]
 
 
