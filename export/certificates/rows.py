@@ -186,8 +186,6 @@ def our_prompt(case: Case, asked: Conversation) -> tuple[str, list[int]]:
 
 
 def _their_prompt(case: Case, asked: Conversation) -> tuple[str, list[int]]:
-    import jinja2
-
     if not case.tokenizer.chat_template:
         return "no template", []
     try:
@@ -198,7 +196,9 @@ def _their_prompt(case: Case, asked: Conversation) -> tuple[str, list[int]]:
             tokenize=False,
             **asked.variables,
         )
-    except jinja2.exceptions.TemplateError:
+    except Exception as error:
+        if not type(error).__module__.startswith("jinja2"):
+            raise
         return REFUSED, []
     return text, list(case.tokenizer(text, add_special_tokens=False)["input_ids"])
 
