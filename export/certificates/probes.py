@@ -1,4 +1,4 @@
-"""What two models are compared on: 200 texts of many scripts, pairs, conversations and images.
+"""Probes that two models are compared on: 200 texts of many scripts, pairs, conversations and images.
 
 Knows nothing about tokenizers and networks.
 """

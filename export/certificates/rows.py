@@ -50,7 +50,7 @@ SCORES: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class Item(NamedTuple):
-    """What both sides are given, and its name for people."""
+    """A value that both sides are given, and its name for people."""
 
     name: str
     value: Any
@@ -74,7 +74,7 @@ class Comparison:
 
 # Items.
 def _text_items(rows: Sequence[Texts], case: Case) -> list[Item]:
-    """Those that the model takes as a whole."""
+    """Items of the rows that the model takes as a whole."""
     items = [
         Item(f"the text {shown(' / '.join(row))}", row)
         for row in rows
@@ -150,7 +150,7 @@ def our_tokens(case: Case, row: Texts) -> list[Any]:
 
 
 def _their_tokens(case: Case, row: Texts) -> list[Any] | None:
-    """None where transformers adds a token that the file has not, as it may do for GGUF."""
+    """Tokens of transformers; None where it adds a token that the file has not, as it may do for GGUF."""
     made = case.tokenizer(
         *case.given(row), verbose=False, add_special_tokens=not _has_template(case)
     )
@@ -223,7 +223,7 @@ def output(case: Case, row: Texts) -> np.ndarray:
 
 
 def _inputs(case: Case, row: Texts, theirs: Any) -> dict[str, Tensor]:  # noqa: ANN401
-    """What transformers' tokenizer gives its network; our tokens where it makes no tokenizer."""
+    """Inputs that transformers' tokenizer gives its network; our tokens where it makes no tokenizer."""
     try:
         made = dict(case.tokenizer(*case.given(row), return_tensors="pt"))
     except NotComparedError:
