@@ -148,7 +148,7 @@ def _prompt(served: Served, asked: Conversation) -> list[int]:
 
 
 def _conversations(case: Case) -> list[Item]:
-    """Conversations that the template and the model take, as a refusal is an error of the server's."""
+    """Conversations that template and model take, as a refusal is an error of the server."""
     most = case.checkpoint.max_tokens
     return [
         item

@@ -1,4 +1,4 @@
-"""Probes that two models are compared on: 200 texts of many scripts, pairs, conversations and images.
+"""Probes for comparisons: 200 texts of many scripts, pairs, conversations and images.
 
 Knows nothing about tokenizers and networks.
 """

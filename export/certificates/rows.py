@@ -150,7 +150,7 @@ def our_tokens(case: Case, row: Texts) -> list[Any]:
 
 
 def _their_tokens(case: Case, row: Texts) -> list[Any] | None:
-    """Tokens of transformers; None where it adds a token that the file has not, as it may do for GGUF."""
+    """Tokens of transformers; None where it adds one to the vocabulary of a GGUF file."""
     made = case.tokenizer(
         *case.given(row), verbose=False, add_special_tokens=not _has_template(case)
     )
@@ -223,7 +223,7 @@ def output(case: Case, row: Texts) -> np.ndarray:
 
 
 def _inputs(case: Case, row: Texts, theirs: Any) -> dict[str, Tensor]:  # noqa: ANN401
-    """Inputs that transformers' tokenizer gives its network; our tokens where it makes no tokenizer."""
+    """Inputs by transformers' tokenizer; our tokens where it makes none of the files."""
     try:
         made = dict(case.tokenizer(*case.given(row), return_tensors="pt"))
     except NotComparedError:
