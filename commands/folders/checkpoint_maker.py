@@ -30,7 +30,7 @@ def make(job: dict[str, Any], repository: Path, on_step: Callable[[str], None]) 
     checkpoint = certified(checkpoint, job["folder"], imports)
     num_weights = sum(each.numel() for each in checkpoint.model.parameters())
     target, precision = job["device"], job["precision"]
-    if precision == "auto" and target == "cpu":
+    if precision == "auto" and target == "cpu" and not checkpoint.kept:
         precision = default_precision(num_weights, has_cuda=False)
     settings = ExportSettings(
         name=MODEL, repository=repository, precision=precision, target=target, **job["export"]

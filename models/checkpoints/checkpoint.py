@@ -31,6 +31,8 @@ from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
+from models.checkpoints.rounded.kept import Kept
+from models.checkpoints.rounded.kept_files import KEPT_FILE, read_kept, to_bytes
 from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
@@ -38,21 +40,26 @@ from models.checkpoints.weights import (
     assign_weights,
     build_on_meta,
     check_digest,
+    kept_weights,
     read_tensors,
 )
 from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer, num_ids
 from models.errors import CheckpointError, SettingError, check_range
 from models.json_files import fields_of, read_object
+from models.networks.gpt import GPT
 from models.networks.heads import EncoderNetwork, TextNetwork
 from models.networks.kinds import Task, kind_named, kind_of
+from models.networks.llama import Llama
 from models.networks.transformer import Transformer
 from models.writing import writing
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
 
 FORMAT = "attendant-checkpoint-1"
-WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before have none
-CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
+WEIGHTS_DIGEST, KEPT_DIGEST = "weights_sha256", "rounded_sha256"
+# Files that config.json has a digest of; checkpoints of before have none.
+DIGESTS = {WEIGHTS_DIGEST: WEIGHTS_FILE, KEPT_DIGEST: KEPT_FILE}
+CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, KEPT_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
 MAX_WITHOUT_ROW = 1_024  # tokens that were added without a row of the network's table
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "wrong.csv", "loss.png", "attention.png")
@@ -77,6 +84,8 @@ class Checkpoint:
     source: Mapping[str, Any] = field(default_factory=dict)  # its family: see `source_of`
     # Its comparison with the folder that it was imported from: see `Certificate`.
     certificate: Mapping[str, Any] = field(default_factory=dict)
+    # Weights of a decoder with the numbers that its folder has rounded them to: see `Kept`.
+    kept: tuple[Kept, ...] = ()
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -177,6 +186,9 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
     if task != "embedding":
         check_no_prompt(folder)
     sampling: dict[str, float] = {}
+    kept: tuple[Kept, ...] = ()
+    if isinstance(pretrained.model, GPT | Llama):
+        kept = kept_weights(pretrained.folder)
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
         sampling = read_sampling(pretrained.folder, is_greedy=is_greedy)
@@ -192,6 +204,7 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
             sampling=sampling,
             embedder=EmbedderUse.read(folder) if task == "embedding" else EmbedderUse(),
             source=source_of(read_object(pretrained.folder / CONFIG_FILE)),
+            kept=kept,
         )
 
 
@@ -222,8 +235,12 @@ def _contents_of(checkpoint: Checkpoint) -> dict[str, bytes]:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
     if checkpoint.chat:
         contents[TOKENIZER_CONFIG] = _to_json(checkpoint.chat).encode()
-    digest = hashlib.sha256(contents[WEIGHTS_FILE]).hexdigest()
-    config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
+    config = _config_of(checkpoint)
+    if checkpoint.kept and checkpoint.task == "text-generation":
+        contents[KEPT_FILE] = to_bytes(checkpoint.kept)
+    for digest, name in DIGESTS.items():
+        if name in contents:
+            config[digest] = hashlib.sha256(contents[name]).hexdigest()
     contents[CONFIG_FILE] = _to_json(config).encode()
     return contents
 
@@ -301,8 +318,9 @@ def _load_own(folder: Path) -> Checkpoint:
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
         assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
-        if WEIGHTS_DIGEST in values:  # last: what is wrong otherwise is said more closely
-            check_digest(folder / WEIGHTS_FILE, values[WEIGHTS_DIGEST], path)
+        for digest, name in DIGESTS.items():  # last: what is wrong otherwise is said more closely
+            if digest in values:
+                check_digest(folder / name, values[digest], path)
         return Checkpoint(
             model=model,
             task=kind.task,
@@ -316,4 +334,5 @@ def _load_own(folder: Path) -> Checkpoint:
             embedder=EmbedderUse.from_dict(values.get("embedder", {})),
             source=dict(values.get("source", {})),
             certificate=dict(values.get("certificate", {})),
+            kept=read_kept(folder / KEPT_FILE) if KEPT_DIGEST in values else (),
         )
