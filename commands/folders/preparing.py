@@ -188,7 +188,8 @@ def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, report
         )
     precision = wishes.precision
     if precision == "auto":
-        precision = default_precision(plan.num_weights, has_cuda=wishes.target == "cuda")
+        has_cuda, is_kept = wishes.target == "cuda", bool(plan.kept)
+        precision = default_precision(plan.num_weights, has_cuda=has_cuda, is_kept=is_kept)
     cost = cost_of(plan.num_weights, precision)
     cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it
     free = free_memory()

@@ -28,7 +28,7 @@ from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
-from export.precision.kept import FLOAT_WEIGHTS, accuracy_level, forms_of, keep_stored
+from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
 from export.precision.moments import SampledRounding
 from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values, sample_rows
@@ -41,7 +41,8 @@ from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import GPT
 from models.networks.llama import Llama
 from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
-from service.contract.precision import HALF
+from service.contract.precision import HALF, INT8_PRODUCTS
+from service.runtime.cpus import cpu_flags
 
 UNLIMITED = float("inf")
 GEMMA = "gelu_tanh"  # the activation of all Gemmas, and of no other family of Llama's kind
@@ -124,9 +125,12 @@ def export_decoder(
 def _with_stored(checkpoint: Checkpoint, settings: ExportSettings) -> ExportSettings:
     """The settings with the precision stored, where it is left open and the folder had rounded.
 
+    Without products of int8 a row would depend on its neighbours, as with all weights in blocks.
     Raises `ExportError` where it is named and the folder had not.
     """
-    if settings.precision == "auto" and settings.target != "cuda" and checkpoint.kept:
+    is_exact = not cpu_flags().isdisjoint(INT8_PRODUCTS)
+    is_open = settings.precision == "auto" and settings.target != "cuda"
+    if is_open and checkpoint.kept and is_exact:
         return replace(settings, precision="stored")
     if settings.precision == "stored" and not checkpoint.kept:
         raise ExportError(
@@ -285,7 +289,7 @@ class _Decoder:
         if precision == "int8-weights":
             return quantize_blocks(graph, bits=8)
         if precision == "stored":
-            graph = keep_stored(graph, self.checkpoint.kept, accuracy_level())
+            graph = keep_stored(graph, self.checkpoint.kept)
             if not forms_of(graph).keys() - {FLOAT_WEIGHTS}:
                 raise ExportError(
                     "precision is stored, but no product has the numbers that the folder had "

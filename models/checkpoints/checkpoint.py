@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
+from models.checkpoints.file_names import KEPT_FILE
 from models.checkpoints.foreign import check_is_folder, check_is_ours
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
@@ -32,7 +33,7 @@ from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
 from models.checkpoints.rounded.kept import Kept
-from models.checkpoints.rounded.kept_files import KEPT_FILE, read_kept, to_bytes
+from models.checkpoints.rounded.kept_files import read_kept, to_bytes
 from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (

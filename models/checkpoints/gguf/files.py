@@ -20,6 +20,10 @@ from models.checkpoints.gguf.header import Header, TensorPlace, read_header
 from models.errors import CheckpointError, reason
 
 SUFFIX = ".gguf"
+# Types of blocks of whole numbers with scales, which `blocks.py` reads as such.
+KEPT_TYPES = (
+    *("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "MXFP4"),
+)
 PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf", re.ASCII)
 
 

@@ -12,7 +12,6 @@ from safetensors.numpy import save
 from models.checkpoints.rounded.kept import Kept
 from models.errors import CheckpointError, reason
 
-KEPT_FILE = "rounded.safetensors"
 WEIGHTS = "weights"  # the key of the list of what is no array
 
 

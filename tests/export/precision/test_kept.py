@@ -216,7 +216,7 @@ def test_rows_of_a_table_are_read_as_they_are_stored(kind: str) -> None:
         [helper.make_node("Gather", ["table", "x"], ["y"])],
         "lookup",
         [helper.make_tensor_value_info("x", TensorProto.INT64, ["rows"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT_WEIGHTS, ["rows", None])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", None])],
         [numpy_helper.from_array(floats_NK, "table")],
     )
     plain = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
