@@ -319,6 +319,7 @@ def _load_own(folder: Path) -> Checkpoint:
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
         assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
+        kept = read_kept(folder / KEPT_FILE) if KEPT_DIGEST in values else ()
         for digest, name in DIGESTS.items():  # last: what is wrong otherwise is said more closely
             if digest in values:
                 check_digest(folder / name, values[digest], path)
@@ -335,5 +336,5 @@ def _load_own(folder: Path) -> Checkpoint:
             embedder=EmbedderUse.from_dict(values.get("embedder", {})),
             source=dict(values.get("source", {})),
             certificate=dict(values.get("certificate", {})),
-            kept=read_kept(folder / KEPT_FILE) if KEPT_DIGEST in values else (),
+            kept=kept,
         )

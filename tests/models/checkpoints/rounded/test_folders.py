@@ -57,22 +57,23 @@ def packed(codes: Tensor, bits: int) -> Tensor:
     return (words - (words >> 31 << 32)).to(torch.int32).contiguous()
 
 
-def in_groups(weight: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes of four bits, scales and zero points of groups along the inputs."""
+def in_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Codes of four bits, scales and zero points of groups along the inputs, and their numbers."""
+    size = 32 if weight.shape[1] % 32 == 0 else 8
     groups = weight.reshape(len(weight), -1, size)
     low, high = groups.amin(2), groups.amax(2)
     scales = (high - low) / 15
     zeros = (-low / scales).round().clamp(1, 15)
     codes = (groups / scales[..., None] + zeros[..., None]).round().clamp(0, 15)
-    return codes.reshape(weight.shape), scales, zeros
+    return codes.reshape(weight.shape), scales, zeros, torch.arange(weight.shape[1]) // size
 
 
 def to_gptq(weight: Tensor) -> Stored:
     """Groups of 32, the inputs of which are in another order (`desc_act`)."""
     order = torch.randperm(weight.shape[1], generator=torch.Generator().manual_seed(0))
-    codes, scales, zeros = in_groups(weight[:, order], 32)
+    codes, scales, zeros, groups = in_groups(weight[:, order])
     back = torch.argsort(order)
-    groups = (torch.arange(len(order)) // 32)[back]
+    groups = groups[back]
     stored = {
         "qweight": packed(codes[:, back].mT, 4),
         "qzeros": packed(zeros - 1, 4).mT.contiguous(),
@@ -83,7 +84,7 @@ def to_gptq(weight: Tensor) -> Stored:
 
 
 def to_awq(weight: Tensor) -> Stored:
-    codes, scales, zeros = in_groups(weight, 32)
+    codes, scales, zeros, groups = in_groups(weight)
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
 
     def words(numbers: Tensor) -> Tensor:
@@ -94,8 +95,7 @@ def to_awq(weight: Tensor) -> Stored:
         "qzeros": words(zeros).mT.contiguous(),
         "scales": scales.mT.contiguous(),
     }
-    spread = (codes - zeros.repeat_interleave(32, 1)) * scales.repeat_interleave(32, 1)
-    return stored, spread
+    return stored, (codes - zeros[:, groups]) * scales[:, groups]
 
 
 WAYS: Mapping[str, tuple[Callable[[Tensor], Stored], dict[str, Any]]] = {
