@@ -5,7 +5,7 @@ llama.cpp's converters do to weights, are those of its gguf-py 0.19 and convert_
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -276,15 +276,14 @@ def names_of(file: GgufFile) -> dict[str, str]:
     return names
 
 
-def weights_of(file: GgufFile) -> Iterator[tuple[str, Array]]:
-    """All weights under transformers' names, as its network has them; one is read at a time."""
-    adds_one = architecture_of(file).adds_one
-    for stored, name in names_of(file).items():
-        weight = file.read(stored)
-        order = rows_in_halves(file, stored)
-        if order is not None:
-            weight = weight[order]
-        yield name, weight - 1 if adds_one and stored.endswith("norm.weight") else weight
+def weight_of(file: GgufFile, stored: str) -> Array:
+    """The weight of this name in the file, as transformers' network has it."""
+    weight, order = file.read(stored), rows_in_halves(file, stored)
+    if order is not None:
+        weight = weight[order]
+    if architecture_of(file).adds_one and stored.endswith("norm.weight"):
+        weight = weight - 1
+    return weight
 
 
 def rows_in_halves(file: GgufFile, stored: str) -> NDArray[np.int64] | None:
