@@ -168,6 +168,9 @@ ROOMS = {
         " service/generation/decoders service/generation/choosing/step_logits"
         " service/serving/tasks/answers service/serving/tasks/entities service/serving/tasks/task"
     ),
+    "export/certificates": Room(
+        "checks models service/errors service/calls/conversation service/text"
+    ),
     "export/writer": Room(
         "errors settings graphs models service/errors service/contract service/serving/tasks/table"
         " service/generation/decoders service/text"
