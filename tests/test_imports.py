@@ -211,7 +211,7 @@ ROOMS = {
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
         "errors flags remarks train ask/client ask/options models export service/contract"
-        " service/settings service/calls service/batching/collate"
+        " service/settings service/calls service/batching/collate service/runtime/cpus"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"

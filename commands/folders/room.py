@@ -46,7 +46,8 @@ class Asked:
             return cost_of_graph(plan.num_bytes, plan.precision)
         precision = self.precision
         if precision == "auto":
-            precision = default_precision(plan.num_weights, has_cuda=self.target == "cuda")
+            has_cuda, is_kept = self.target == "cuda", bool(plan.kept)
+            precision = default_precision(plan.num_weights, has_cuda=has_cuda, is_kept=is_kept)
         return cost_of(plan.num_weights, precision)
 
 
