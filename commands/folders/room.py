@@ -107,7 +107,8 @@ def check_room(
             f"{cost.seconds:.0f} s, {amount(cost.export_memory_bytes)} of memory and "
             f"{amount(cost.disk_bytes)} of disk"
         )
-    _check_memory(source, plan, cost, reports)
+    if asked.target == "cpu":  # on a GPU, weights are in its memory
+        _check_memory(source, plan, cost, reports)
 
 
 def _check_memory(source: Source, plan: Plan, cost: Cost, reports: Reports) -> None:
