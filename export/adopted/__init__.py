@@ -1,1 +1,1 @@
-"""Graphs that other programs exported, changed at their ends until the server takes them."""
+"""Graphs that other programs wrote, made to take and give what the server asks of its own."""

@@ -45,11 +45,10 @@ PRODUCTS = frozenset(
 )
 
 
-def over_slots(model: ModelProto, ends: Ends, *, takes_one_row: bool = False) -> None:
+def over_slots(model: ModelProto, ends: Ends) -> None:
     """Change a graph, in place, so that it reads and extends slots.
 
-    With `takes_one_row` the graph says that a run has one row. Raises `ExportError` for a graph
-    whose caches are read in neither form.
+    Raises `ExportError` for a graph whose caches are read in neither form.
     """
     graph = model.graph
     if opset_of(model) < FIRST_OPSET:
@@ -75,8 +74,15 @@ def over_slots(model: ModelProto, ends: Ends, *, takes_one_row: bool = False) ->
     surround(graph, before.nodes, after.nodes)
     for edit in (before, before_product, after):
         graph.initializer.extend(edit.constants.values())
-    _state_ends(graph, ends, takes_one_row=takes_one_row)
+    _state_ends(graph, ends)
     keep_needed(graph)
+
+
+def take_one_row(model: ModelProto) -> None:
+    """Let a graph over slots say that a run has one row: the server then runs rows one by one."""
+    for value in model.graph.input:
+        if value.name in (IDS, POSITIONS):
+            value.type.tensor_type.shape.dim[0].dim_value = 1
 
 
 def _inner(name: str) -> str:
@@ -239,8 +245,8 @@ class _End:
         return helper.make_tensor_value_info(name, self.dtype, self.dims)
 
 
-def _state_ends(graph: GraphProto, ends: Ends, *, takes_one_row: bool) -> None:
-    per_token = _End(TensorProto.INT64, (1 if takes_one_row else "batch", "sequence"))
+def _state_ends(graph: GraphProto, ends: Ends) -> None:
+    per_token = _End(TensorProto.INT64, ("batch", "sequence"))
     inputs = {
         IDS: per_token,
         POSITIONS: per_token,
