@@ -85,6 +85,7 @@ def ends_of(
     while names.past_key_names.replace("%d", str(num_layers)) in inputs:
         num_layers += 1
     ours = names.by_own(num_layers)
+    _check_tokens(inputs.get(names.input_ids))
     _check_names(inputs, outputs, ours, num_layers)
     tensors = {ours[name]: value for name, value in (inputs | outputs).items() if name in ours}
     num_heads, size = _sizes_of({past: tensors[past] for past, _ in cache_names(num_layers)})
@@ -111,7 +112,11 @@ def take_branch_with_past(model: ModelProto) -> None:
         if node.op_type == "If" and BRANCH in node.input:
             branch = next(each.g for each in node.attribute if each.name == "then_branch")
             outputs = zip(branch.output, node.output, strict=True)
-            renamed = [helper.make_node("Identity", [a.name], [b]) for a, b in outputs if b]
+            renamed = [
+                helper.make_node("Identity", [inner.name], [outer])
+                for inner, outer in outputs
+                if outer not in ("", inner.name)
+            ]
             nodes = [*graph.node[:place], *branch.node, *renamed, *graph.node[place + 1 :]]
             graph.initializer.extend(branch.initializer)
             del graph.node[:]
@@ -151,6 +156,15 @@ def _check_names(
         described = f"lacks {_listed(sorted(missing))}" if missing else ""
         other = f"reads {_listed(unknown)}, for which there is no value" if unknown else ""
         raise ExportError(f"the graph {' and '.join(filter(None, (described, other)))}")
+
+
+def _check_tokens(ids: ValueInfoProto | None) -> None:
+    """Raise `ExportError` where a run takes one token of a row."""
+    if ids is not None and _dims(ids)[1:] == (1,):
+        raise ExportError(
+            "each of its runs takes one token of a row, so a prompt would take as many runs as it "
+            "has tokens: export the model again, as one graph (optimum 1.14 or later)"
+        )
 
 
 def _sizes_of(caches: Mapping[str, ValueInfoProto]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.adopted.decoders_ends import IDS, LOGITS, MASK, POSITIONS, Ends
+from export.adopted.decoders_ends import BRANCH, IDS, LOGITS, MASK, POSITIONS, Ends
 from export.errors import ExportError
 from service.contract.tensors import Arrays
 from service.errors import LoadError, ModelFailed
@@ -177,7 +177,10 @@ class _Original:
             for ours, name in self._names.items()
             if ours in values
         }
-        return given | dict(self._ends.constants)
+        given |= dict(self._ends.constants)
+        if BRANCH in given:
+            given[BRANCH] = np.array([num_past > 0])
+        return given
 
 
 def _rerun(
