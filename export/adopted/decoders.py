@@ -13,6 +13,7 @@ in place, as in the graphs of `export/graphs/cached_decoder.py`, whose inputs an
 Both give the logits of chosen tokens alone, gathered before the last product where that is found.
 Reads no weights. Whether a graph then computes what it did is for `decoders_parity.py` to say.
 """
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S new tokens, P places of the past
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,11 +28,11 @@ from export.adopted.decoders_ends import (
     MASK,
     POSITIONS,
     TOTAL,
-    WANTED,
     Ends,
 )
 from export.adopted.edits import LAST, Edit, keep_needed, opset_of, reads, rename, surround
 from export.errors import ExportError
+from service.generation.decoders.decoder import POSITIONS as WANTED
 from service.generation.decoders.shape import cache_names
 
 OPERATOR = "GroupQueryAttention"

@@ -13,7 +13,6 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from export.errors import ExportError
 from service.generation.decoders.decoder import INPUTS
-from service.generation.decoders.decoder import POSITIONS as WANTED
 from service.generation.decoders.shape import cache_names
 
 IDS, POSITIONS, LENGTHS, TOTAL = INPUTS
@@ -174,8 +173,8 @@ def _sizes_of(caches: Mapping[str, ValueInfoProto]) -> tuple[int, int]:
         dims = _dims(value)
         if len(dims) != CACHE_AXES or not dims[1] or dims[2]:
             raise ExportError(
-                f"'{name}' has dims {_shown(dims)}, expected [rows, a number of heads, tokens, size "
-                "of a head]"
+                f"'{name}' has dims {_shown(dims)}, expected [rows, a number of heads, tokens, "
+                "size of a head]"
             )
         sizes.add((dims[1], dims[3]))
     if len(sizes) > 1:

@@ -5,6 +5,7 @@ logits are kept, and its session ends before the other one opens. Then the same 
 the server's own decoder: all rows together, in slots that nothing used and in slots that others
 did, a row alone, and a long prompt in chunks. By ONNX Runtime alone.
 """
+# ruff: noqa: N806 - suffixes are array layouts: S tokens, V vocabulary
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +15,6 @@ import numpy as np
 
 from export.adopted.decoders_ends import BRANCH, IDS, LOGITS, MASK, POSITIONS, Ends
 from export.errors import ExportError
-from service.contract.tensors import Arrays
 from service.errors import LoadError, ModelFailed
 from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.decoders.shape import cache_names
@@ -132,8 +132,7 @@ def _largest(observed: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> 
         np.abs(one - other).max(axis=-1) / np.maximum(np.abs(other).max(axis=-1), 1e-9)
         for one, other in zip(observed, expected, strict=True)
     ]
-    largest = max(float(np.nan_to_num(share, nan=np.inf).max()) for share in shares)
-    return largest
+    return max(float(np.nan_to_num(share, nan=np.inf).max()) for share in shares)
 
 
 class _Original:
@@ -156,16 +155,15 @@ class _Original:
         new, tokens, logits = prompt, Row(), list[np.ndarray]()
         for _ in range(num_steps):
             num_past = caches[0].shape[2]
-            given = self._given(new, num_past)
-            for (past, _), cache in zip(names, caches, strict=True):
-                given[self._names[past]] = cache
+            pasts = [self._names[past] for past, _ in names]
+            given = self._given(new, num_past) | dict(zip(pasts, caches, strict=True))
             rows_1SV, *caches = self._session.run(given, outputs)
             logits.append(rows_1SV[0, -1].astype(np.float32))
             tokens.append(int(logits[-1].argmax()))
             new = tokens[-1:]
         return tokens, np.array(logits)
 
-    def _given(self, new: Row, num_past: int) -> Arrays:
+    def _given(self, new: Row, num_past: int) -> dict[str, np.ndarray]:
         end = num_past + len(new)
         values = {
             IDS: np.array([new]),

@@ -5,6 +5,7 @@ within nodes (`If`, `Loop`) may read values of the graph around them, so names a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from onnx import (
@@ -37,7 +38,13 @@ class Edit:
         self.constants.setdefault(name, numpy_helper.from_array(array, name))
         return name
 
-    def node(self, operator: str, *inputs: str, output: str = "", **attributes: object) -> str:
+    def node(
+        self,
+        operator: str,
+        *inputs: str,
+        output: str = "",
+        **attributes: Any,  # noqa: ANN401 - of any type that an operator takes
+    ) -> str:
         """The name of the first output of a new node."""
         output = output or f"{self._prefix}.{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))

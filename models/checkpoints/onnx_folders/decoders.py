@@ -56,7 +56,7 @@ def read_decoder_folder(folder: Path, context: int | None = None) -> DecoderFold
     if not is_genai:
         path = folder / CONFIG_FILE
     with fields_of(path, read_object(path, optional=not is_genai)) as whole:
-        values = dict(whole["model"] if is_genai else whole | dict(whole.get("text_config") or {}))
+        values = dict(whole["model"] if is_genai else {**whole, **(whole.get("text_config") or {})})
         decoder = values.get("decoder", {})
         inner = {**decoder.get("inputs", {}), **decoder.get("outputs", {})}
         if not all(isinstance(name, str) for name in inner.values()):

@@ -7,8 +7,8 @@ takes neighbouring slots by binding a range of rows: nothing is copied per step.
 What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
 for any rows; several tokens for rows without a past; or several tokens for one row. A graph whose
 `input_ids` are of one row says that its rows need runs of their own: see
-`export/adopted/decoders.py`. Rows without a past go to a graph of their own where there is one beside the decoder's, see
-`export/graphs/prefill.py`.
+`export/adopted/decoders.py`. Rows without a past go to a graph of their own where there is one
+beside the decoder's, see `export/graphs/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
