@@ -1,1 +1,1 @@
-"""Folders of graphs in ONNX: which graph is served, and what the files beside it say of it."""
+"""Folders of graphs in ONNX: what the files beside a graph say of it."""
