@@ -30,7 +30,8 @@ from export.adopted.decoders_ends import (
     TOTAL,
     Ends,
 )
-from export.adopted.edits import LAST, Edit, keep_needed, opset_of, reads, rename, surround
+from export.adopted.editing import opset_of
+from export.adopted.edits import LAST, Edit, keep_needed, reads, rename, surround
 from export.errors import ExportError
 from service.generation.decoders.decoder import POSITIONS as WANTED
 from service.generation.decoders.shape import cache_names

@@ -18,6 +18,8 @@ from onnx import (
     numpy_helper,
 )
 
+from export.adopted.editing import opset_of
+
 AXES_AS_INPUT = 13  # the first version of operators whose Unsqueeze takes axes as an input
 LAST = np.iinfo(np.int64).max
 
@@ -69,13 +71,6 @@ class Edit:
 
     def as_vector(self, value: str) -> str:
         return self.node("Reshape", value, self.constant([-1]))
-
-
-def opset_of(model: ModelProto) -> int:
-    """The version of ONNX's own operators."""
-    return max(
-        (each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0
-    )
 
 
 def within(node: NodeProto) -> Iterator[GraphProto]:
