@@ -92,7 +92,7 @@ def _inner(name: str) -> str:
 
 
 def _rename_ends(graph: GraphProto, ends: Ends) -> None:
-    """What the graph's nodes read and write of its ends gets names of its own."""
+    """Give names of their own to the ends as the graph's nodes read and write them."""
     names = {value.name: _inner(name) for name, value in ends.tensors.items()}
     rename(graph.node, names | {name: _inner(name) for name in ends.constants})
 

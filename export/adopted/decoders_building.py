@@ -35,7 +35,7 @@ INT8_ACTIVATIONS = 4  # its accuracy_level that rounds activations too
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the files beside a graph say of it; 0 where they do not."""
+    """Sizes that the files beside a graph state; 0 where they state none."""
 
     max_tokens: int
     head_size: int = 0

@@ -69,7 +69,7 @@ class Differences:
 
 
 def greedy(path: Path, ends: Ends, max_tokens: int, window: int = 0) -> Greedy:
-    """What a graph as it was makes of prompts. Raises `ExportError`.
+    """Greedy tokens and logits of a graph as it was, after prompts. Raises `ExportError`.
 
     `max_tokens` are of its longest text, and `window` is how many tokens its network looks back, 0
     for all.

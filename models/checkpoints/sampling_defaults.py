@@ -35,7 +35,7 @@ def read_sampling(folder: Path, *, is_greedy: bool = False) -> dict[str, float]:
 def sampling_in(
     path: Path, stated: Mapping[str, Any], *, is_greedy: bool = False
 ) -> dict[str, float]:
-    """The same, of values that a file at this path has."""
+    """Sampling parameters among the values of a file at this path; see `read_sampling`."""
     sampling: dict[str, float] = {}
     with fields_of(path, stated) as values:
         for name, limits in NUMBERS.items():
