@@ -29,9 +29,9 @@ from models.checkpoints.onnx_folders.decoders import (
 from models.checkpoints.plan import Plan
 from models.checkpoints.ways_out import AS_TENSORS
 from models.recipes.import_settings import ImportSettings
-from service.contract.manifest import Manifest
+from service.contract.manifest import Manifest, TaskName
 
-TASK = "text-generation"
+TASK: TaskName = "text-generation"
 CACHES = ("past_key_values.", "past.")  # beginnings of names of a decoder's inputs
 
 

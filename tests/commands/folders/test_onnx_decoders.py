@@ -82,7 +82,7 @@ def write_folder(name: str, folder: Path) -> Path:
 
 
 def job(folder: Path, **changes: Any) -> dict[str, Any]:
-    options = {"variant": None, "precision": "auto", "device": "cpu", "import": {}}
+    options: dict[str, Any] = {"variant": None, "precision": "auto", "device": "cpu", "import": {}}
     return {"folder": str(folder), **options, **changes}
 
 
@@ -125,8 +125,8 @@ def greedy(name: str, prompt: list[int], count: int) -> list[int]:
 
 @pytest.fixture
 async def address(made: tuple[Path, object]) -> AsyncIterator[str]:
-    ports = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
-    app = App(Settings(model_repository=made[0], **ports), Openers())
+    settings = Settings(model_repository=made[0], grpc_port=0, http_port=0, metrics_port=0)
+    app = App(settings, Openers())
     await app.start()
     try:
         yield f"http://127.0.0.1:{app.http_port}"
