@@ -171,6 +171,9 @@ ROOMS = {
         " service/generation/decoders service/generation/choosing/step_logits"
         " service/serving/tasks/answers service/serving/tasks/entities service/serving/tasks/task"
     ),
+    "export/certificates": Room(
+        "checks models service/errors service/calls/conversation service/text"
+    ),
     "export/writer": Room(
         "errors settings graphs models service/errors service/contract service/serving/tasks/table"
         " service/generation/decoders service/text"
@@ -211,7 +214,7 @@ ROOMS = {
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
         "errors flags remarks train ask/client ask/options models export service/contract"
-        " service/settings service/calls service/batching/collate"
+        " service/settings service/calls service/batching/collate service/runtime/cpus"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"

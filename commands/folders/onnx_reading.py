@@ -18,6 +18,7 @@ from export.adopted.inputs import dims_of, given_by_the_server
 from export.adopted.outputs import READY_VECTORS, SPANS, STATES, outputs_of
 from export.adopted.tasks import ADOPTIONS, Purpose, adopt, num_outputs
 from export.adopted.vectors import VectorMap, VectorUse
+from export.certificates.probes import COMPARED
 from export.errors import ExportError
 from export.general_examples import examples_for
 from export.graphs.files import copy_of
@@ -26,7 +27,6 @@ from models.checkpoints.onnx_folders.maps import Arrays as MapArrays
 from models.checkpoints.onnx_folders.maps import read_maps
 from models.checkpoints.onnx_folders.reading import Asked, OnnxFolder, read_onnx_folder
 from models.checkpoints.plan import Plan
-from models.checkpoints.probe_texts import COMPARED
 from models.errors import ModelError, SettingError
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 
