@@ -158,7 +158,12 @@ ROOMS = {
     ),
     "export/errors": Room(),
     "export/settings": Room("errors models/settings models/data service/contract"),
-    "export/examples": Room("errors settings models service/contract"),
+    "export/general_examples": Room("service/contract"),
+    "export/examples": Room("errors settings general_examples models service/contract"),
+    "export/adopted": Room(
+        "errors graphs models service/errors service/contract service/runtime"
+        " service/generation/decoders"
+    ),
     "export/graphs": Room(
         "errors settings models service/contract service/runtime service/generation/decoders"
     ),
@@ -171,12 +176,16 @@ ROOMS = {
         " service/generation/decoders service/generation/choosing/step_logits"
         " service/serving/tasks/answers service/serving/tasks/entities service/serving/tasks/task"
     ),
+    "export/certificates": Room(
+        "checks models service/errors service/calls/conversation service/text"
+    ),
     "export/writer": Room(
         "errors settings graphs models service/errors service/contract service/serving/tasks/table"
         " service/generation/decoders service/text"
     ),
     "export/recipes": Room(
-        "errors settings examples graphs precision checks writer models service/errors"
+        "errors settings examples general_examples graphs precision checks writer models"
+        " service/errors"
         " service/contract service/runtime service/text service/batching/collate"
     ),
     "export/adapters": Room("errors settings writer models service/contract/adapter"),
@@ -210,7 +219,7 @@ ROOMS = {
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
         "errors flags remarks train ask/client ask/options models export service/contract"
-        " service/settings service/calls"
+        " service/settings service/calls service/batching/collate service/runtime/cpus"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"

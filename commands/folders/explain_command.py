@@ -10,7 +10,7 @@ from rich.console import Console
 from commands.errors import FAILURE
 from commands.flags import argument, command_of, flag, flags_of
 from commands.folders.settings import FolderSettings
-from commands.folders.sources import folder_of, parse_source
+from commands.folders.sources import folder_of, outline_of, parse_source
 from commands.train.messages import messages
 from models.recipes.import_settings import ImportSettings
 from service.contract.precision import CHOICES
@@ -27,17 +27,27 @@ def _explain(
     revision: str | None,
     offline: bool,
     folder_cache: Path | None,
+    variant: str | None,
     **values: Any,
 ) -> None:
     with messages("explain"):
         from commands.folders.explanation import explain as explained
         from commands.folders.explanation import page
+        from models.checkpoints.graph_files import GraphWish
         from models.checkpoints.plan import recognise
 
         settings = ImportSettings(**values)
         folders = FolderSettings(revision=revision, offline=offline, folder_cache=folder_cache)
-        plan = recognise(folder_of(parse_source(source), folders))
-        explanation = explained(source, plan, settings, precision, folders.cache)
+        given = parse_source(source)
+        wish = GraphWish(given.variant or variant, precision)
+        with outline_of(given, folders) as outline:
+            folder = outline.folder if outline else folder_of(given, folders)
+            plan = recognise(folder, wish)
+            explanation = explained(
+                source, plan, settings, precision, folders.cache, has_values=outline is None
+            )
+            if outline is not None:
+                explanation = explanation.of_outline(given.where, outline)
     if as_json:
         typer.echo(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False))
     else:

@@ -12,25 +12,29 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch import Tensor, nn
+from torch import nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
+from models.checkpoints.file_names import KEPT_FILE
 from models.checkpoints.foreign import check_is_folder, check_is_ours
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
+from models.checkpoints.lazy import realise
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
+from models.checkpoints.rounded.kept import Kept
+from models.checkpoints.rounded.kept_files import read_kept, to_bytes
 from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
@@ -38,21 +42,28 @@ from models.checkpoints.weights import (
     assign_weights,
     build_on_meta,
     check_digest,
-    read_tensors,
+    kept_weights,
+    lazy_tensors,
+    weights_left_in_files,
 )
+from models.checkpoints.writing_weights import num_bytes, write_tensors
 from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer, num_ids
 from models.errors import CheckpointError, SettingError, check_range
 from models.json_files import fields_of, read_object
+from models.networks.gpt import GPT
 from models.networks.heads import EncoderNetwork, TextNetwork
 from models.networks.kinds import Task, kind_named, kind_of
+from models.networks.llama import Llama
 from models.networks.transformer import Transformer
 from models.writing import writing
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
 
 FORMAT = "attendant-checkpoint-1"
-WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before have none
-CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
+WEIGHTS_DIGEST, KEPT_DIGEST = "weights_sha256", "rounded_sha256"
+# Files that config.json has a digest of; checkpoints of before have none.
+DIGESTS = {WEIGHTS_DIGEST: WEIGHTS_FILE, KEPT_DIGEST: KEPT_FILE}
+CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, KEPT_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
 MAX_WITHOUT_ROW = 1_024  # tokens that were added without a row of the network's table
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "wrong.csv", "loss.png", "attention.png")
@@ -77,6 +88,8 @@ class Checkpoint:
     source: Mapping[str, Any] = field(default_factory=dict)  # its family: see `source_of`
     # Its comparison with the folder that it was imported from: see `Certificate`.
     certificate: Mapping[str, Any] = field(default_factory=dict)
+    # Weights of a decoder with the numbers that its folder has rounded them to: see `Kept`.
+    kept: tuple[Kept, ...] = ()
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -141,13 +154,27 @@ def _check_rows(tokenizer: Tokenizer, num_rows: int) -> None:
 
 
 def load_checkpoint(
-    source: str | Path, context: int | None = None, task: str | None = None
+    source: str | Path,
+    context: int | None = None,
+    task: str | None = None,
+    *,
+    leaves_weights: bool = False,
 ) -> Checkpoint:
     """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id.
 
     `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says; `task` is
-    for an imported head with one output, as `score_head` says.
+    for an imported head with one output, as `score_head` says. With `leaves_weights`, those of a
+    decoder that continues texts stay in the files, which must then stay as they are: see
+    `LazyTensor`.
     """
+    with weights_left_in_files() if leaves_weights else nullcontext():
+        checkpoint = _load(source, context, task)
+    if not isinstance(checkpoint.model, GPT | Llama):
+        realise(checkpoint.model)
+    return checkpoint
+
+
+def _load(source: str | Path, context: int | None, task: str | None) -> Checkpoint:
     folder = Path(source)
     gguf = gguf_at(folder)
     if gguf is not None:
@@ -177,6 +204,9 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
     if task != "embedding":
         check_no_prompt(folder)
     sampling: dict[str, float] = {}
+    kept: tuple[Kept, ...] = ()
+    if isinstance(pretrained.model, GPT | Llama):
+        kept = kept_weights(pretrained.folder)
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
         sampling = read_sampling(pretrained.folder, is_greedy=is_greedy)
@@ -192,6 +222,7 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
             sampling=sampling,
             embedder=EmbedderUse.read(folder) if task == "embedding" else EmbedderUse(),
             source=source_of(read_object(pretrained.folder / CONFIG_FILE)),
+            kept=kept,
         )
 
 
@@ -202,49 +233,62 @@ def save_checkpoint(
 
     An older checkpoint there is replaced; a folder that holds anything else is refused.
     """
-    replace_contents(Path(folder), {**_contents_of(checkpoint), **(reports or {})})
+    weights, contents = checkpoint.model.state_dict(), _others_of(checkpoint)
+
+    def write(staged: Path) -> None:
+        config = {**_config_of(checkpoint)}
+        config[WEIGHTS_DIGEST] = write_tensors(weights, staged / WEIGHTS_FILE)
+        if KEPT_FILE in contents:
+            config[KEPT_DIGEST] = hashlib.sha256(contents[KEPT_FILE]).hexdigest()
+        written = {**contents, CONFIG_FILE: _to_json(config).encode()}
+        _write_all({**written, **(reports or {})}, staged)
+
+    _replace_folder(Path(folder), write, num_bytes(weights) + len(contents.get(KEPT_FILE, b"")))
 
 
 def replace_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write a folder's files at once; an older checkpoint or adapter there is replaced."""
-    target = folder.absolute()
-    check_replaceable(target)
     assert set(contents) <= set(OWN_FILES), "check_replaceable would refuse our own folder"
-    with writing(folder, sum(map(len, contents.values()))):
-        _replace_folder(target, contents)
+    size = sum(map(len, contents.values()))
+    _replace_folder(folder, lambda staged: _write_all(contents, staged), size)
 
 
-def _contents_of(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """The files of a checkpoint."""
-    # save_file() would leave a file that only its owner can read.
-    contents = {WEIGHTS_FILE: save(_contiguous(checkpoint.model.state_dict()))}
+def _write_all(contents: Mapping[str, bytes], folder: Path) -> None:
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+def _others_of(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The files of a checkpoint beside its weights and its configuration."""
+    contents = {}
     if kind_of(checkpoint.model).has_tokenizer:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
     if checkpoint.chat:
         contents[TOKENIZER_CONFIG] = _to_json(checkpoint.chat).encode()
-    digest = hashlib.sha256(contents[WEIGHTS_FILE]).hexdigest()
-    config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
-    contents[CONFIG_FILE] = _to_json(config).encode()
+    if checkpoint.kept and checkpoint.task == "text-generation":
+        contents[KEPT_FILE] = to_bytes(checkpoint.kept)
     return contents
 
 
-def _replace_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+def _replace_folder(folder: Path, write: Callable[[Path], None], size: int) -> None:
     """Write a folder beside and put it in place; what failed leaves the old one as it was."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-        staged = Path(scratch) / "new"
-        staged.mkdir()
-        for name, content in contents.items():
-            (staged / name).write_bytes(content)
-        old = Path(scratch) / "old"
-        if target.exists():
-            target.rename(old)
-        try:
-            staged.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
+    target = folder.absolute()
+    check_replaceable(target)
+    with writing(folder, size):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            staged = Path(scratch) / "new"
+            staged.mkdir()
+            write(staged)
+            old = Path(scratch) / "old"
+            if target.exists():
+                target.rename(old)
+            try:
+                staged.rename(target)
+            except OSError:
+                if old.exists():
+                    old.rename(target)
+                raise
 
 
 def check_replaceable(folder: Path) -> None:
@@ -268,10 +312,6 @@ def check_replaceable(folder: Path) -> None:
 
 def _to_json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-
-
-def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
 def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -300,9 +340,11 @@ def _load_own(folder: Path) -> Checkpoint:
         kind = kind_named(values)
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
-        assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
-        if WEIGHTS_DIGEST in values:  # last: what is wrong otherwise is said more closely
-            check_digest(folder / WEIGHTS_FILE, values[WEIGHTS_DIGEST], path)
+        assign_weights(model, lazy_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
+        kept = read_kept(folder / KEPT_FILE) if KEPT_DIGEST in values else ()
+        for digest, name in DIGESTS.items():  # last: what is wrong otherwise is said more closely
+            if digest in values:
+                check_digest(folder / name, values[digest], path)
         return Checkpoint(
             model=model,
             task=kind.task,
@@ -316,4 +358,5 @@ def _load_own(folder: Path) -> Checkpoint:
             embedder=EmbedderUse.from_dict(values.get("embedder", {})),
             source=dict(values.get("source", {})),
             certificate=dict(values.get("certificate", {})),
+            kept=kept,
         )
