@@ -17,7 +17,7 @@ import onnx
 import torch
 
 from export.errors import ExportError
-from export.graphs.cached_decoder import DecoderNetwork
+from export.graphs.cached_decoder import AnyDecoder
 from export.graphs.graph import open_session
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import OnnxDecoder
@@ -104,7 +104,7 @@ def open_graph(
 
 
 def measure_parity(
-    network: DecoderNetwork,
+    network: AnyDecoder,
     model: onnx.ModelProto,
     *,
     is_exact: bool,
@@ -202,7 +202,7 @@ class Greedy:
         return [prompt[done:]], [done]
 
 
-def _with_network(network: DecoderNetwork) -> Recompute:
+def _with_network(network: AnyDecoder) -> Recompute:
     def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
         with torch.inference_mode():
             logits_SV = network(torch.tensor([row]))[0].float().numpy()

@@ -141,12 +141,15 @@ def _check_rows(tokenizer: Tokenizer, num_rows: int) -> None:
 
 
 def load_checkpoint(
-    source: str | Path, context: int | None = None, task: str | None = None
+    source: str | Path,
+    context: int | None = None,
+    task: str | None = None,
+    network: str = "auto",
 ) -> Checkpoint:
     """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id.
 
     `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says; `task` is
-    for an imported head with one output, as `score_head` says.
+    for an imported head with one output, as `score_head` says; `network` as `is_traced` says.
     """
     folder = Path(source)
     gguf = gguf_at(folder)
@@ -164,12 +167,14 @@ def load_checkpoint(
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     check_is_ours(folder)
-    return _load_foreign(folder, origin, context, task)
+    return _load_foreign(folder, origin, context, task, network)
 
 
-def _load_foreign(folder: Path, origin: str, context: int | None, task: str | None) -> Checkpoint:
+def _load_foreign(
+    folder: Path, origin: str, context: int | None, task: str | None, network: str = "auto"
+) -> Checkpoint:
     path = folder / CONFIG_FILE
-    pretrained = load_pretrained(folder, context, task)
+    pretrained = load_pretrained(folder, context, task, network)
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
     if kind.has_tokenizer and pretrained.tokenizer is None:
