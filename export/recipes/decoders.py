@@ -16,6 +16,7 @@ from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
 from export.checks.provider_support import check_supported
+from export.checks.traced_decoding import check_traced
 from export.errors import ExportError
 from export.examples import BEGINNINGS, example_fields, of_texts
 from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
@@ -230,7 +231,10 @@ class _Decoder:
         network = self._evened
         self.on_step("tracing the graph")
         if isinstance(network, TracedDecoder):
-            return trace_traced(network)
+            traced = trace_traced(network)
+            self.on_step("comparing the graph with transformers")
+            check_traced(network, traced)
+            return traced
         return trace_decoder(network, precision="fp32")
 
     @cached_property

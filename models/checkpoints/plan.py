@@ -23,7 +23,7 @@ from models.checkpoints.gguf.networks import config_of
 from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
 from models.checkpoints.rounded.declared import rounding_of
-from models.checkpoints.traced_types import is_traced
+from models.checkpoints.traced_types import check_config, check_weights, is_traced
 from models.errors import CheckpointError
 from models.json_files import read_json, read_object
 
@@ -247,6 +247,8 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     is_own = values.get("format") == OWN_FORMAT
     if not is_own:
         _check_type(values, encoder / file_names.CONFIG_FILE)
+    if is_traced(values.get("model_type")):
+        check_weights(encoder)
     has_modules = file_names.MODULES_FILE in names
     of_library = TRACED if is_traced(values.get("model_type")) else TRANSFORMERS
     form = OWN if is_own else EMBEDDER if has_modules else of_library
@@ -286,9 +288,12 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
 def _check_type(values: Mapping[str, Any], path: Path) -> None:
     """Raise `CheckpointError` for a network or a rounding that no import reads."""
     model_type = values.get("model_type")
-    if model_type not in known_types() and not is_traced(model_type):
+    if is_traced(model_type):
+        check_config(values, path)
+    elif model_type not in known_types():
         raise unknown_type(model_type, path)
-    rounding_of(values, path)
+    else:
+        rounding_of(values, path)
 
 
 def headers_of(folder: Path) -> Iterator[tuple[str, TensorHeader]]:

@@ -14,19 +14,15 @@ from typing import Any
 import torch
 
 from models.checkpoints import file_names
-from models.checkpoints.architectures import OWN_CODE, architecture_of
-from models.checkpoints.rounded.declared import FIELDS as ROUNDED
 from models.checkpoints.settings_files import longest_text
 from models.checkpoints.stops import stop_tokens
-from models.checkpoints.traced_types import causal_classes
-from models.checkpoints.ways_out import NOT_ROUNDED
-from models.errors import CheckpointError, reason, shown
+from models.checkpoints.traced_types import check_config, check_weights
+from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 from models.networks.traced import EAGER, TracedConfig, TracedDecoder, context_of
 
 MAX_NAMED = 6
-PICKLES = (file_names.PICKLED_FILE, file_names.PICKLED_INDEX_FILE)
-TENSORS = (file_names.WEIGHTS_FILE, file_names.INDEX_FILE)
+SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,8 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
     """
     path = folder / file_names.CONFIG_FILE
     values = read_object(path)
-    check_folder(values, folder)
+    check_config(values, path)
+    check_weights(folder)
     with fields_of(path, values):
         ends = stop_tokens(folder, values)
     import transformers
@@ -69,48 +66,18 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
     _check_finite(network, folder)
     text = network.config.get_text_config()
     longest = longest_text(folder)
+    sizes: Any = [getattr(text, name, None) for name in SIZES]
+    if not all(isinstance(each, int) for each in sizes):
+        named = ", ".join(f"{name} {value}" for name, value in zip(SIZES, sizes, strict=True))
+        raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
     config = TracedConfig(
-        values={**values, "transformers_version": transformers.__version__},
-        vocab_size=text.vocab_size,
-        num_layers=text.num_hidden_layers,
-        max_positions=context_of(text, context, longest),
-        eos_token_ids=ends,
+        {**values, "transformers_version": transformers.__version__},
+        *sizes,
+        context_of(text, context, longest),
+        ends,
     )
     model = TracedDecoder(network.eval(), config)
     return TracedFolder(model, min(config.max_positions, longest or config.max_positions))
-
-
-def check_folder(values: Mapping[str, Any], folder: Path) -> None:
-    """Raise `CheckpointError` for a folder that transformers' own network is not all of."""
-    path = folder / file_names.CONFIG_FILE
-    if values.get(OWN_CODE):
-        raise CheckpointError(
-            f"{path}: {OWN_CODE} names code of the folder's own, which is never run; where the "
-            f"network is transformers' own all the same, take {OWN_CODE} out of config.json"
-        )
-    rounded = next((name for name in ROUNDED if values.get(name)), None)
-    if rounded is not None:
-        raise CheckpointError(
-            f"{path} has {rounded}, and rounded weights are read for networks of Attendant's own "
-            f"alone: {NOT_ROUNDED}"
-        )
-    expected = causal_classes()[str(values["model_type"])]
-    stated = architecture_of(values)
-    if stated not in ("", expected):
-        raise CheckpointError(
-            f"{path}: architectures has {shown(stated)}, and a network of transformers' own is "
-            f"read where it writes texts, as {expected}"
-        )
-    if any((folder / name).is_file() for name in TENSORS):
-        return
-    pickled = next((name for name in PICKLES if (folder / name).is_file()), None)
-    if pickled is not None:
-        raise CheckpointError(
-            f"{folder / pickled} is a pickle, which is not opened for a network of transformers' "
-            "own: save the model as safetensors (save_pretrained of transformers does), and "
-            "import that folder"
-        )
-    raise CheckpointError(f"{folder} has no {file_names.WEIGHTS_FILE}")
 
 
 def _check_loading(loading: Mapping[str, Any], folder: Path) -> None:

@@ -30,6 +30,7 @@ class TracedConfig(Config):
     values: Mapping[str, Any]  # transformers' configuration, as its config.json has it
     vocab_size: int
     num_layers: int
+    hidden_size: int
     max_positions: int
     eos_token_ids: tuple[int, ...] = ()
 
@@ -57,6 +58,7 @@ class TracedDecoder(nn.Module):
             network = factory.from_config(
                 made, dtype=torch.float32, attn_implementation=EAGER, trust_remote_code=False
             )
+        network.tie_weights()
         return cls(network, config)
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -80,7 +82,7 @@ class TracedDecoder(nn.Module):
             first.setdefault(place, name)
         return {name: state[name] for name in first.values()}
 
-    def load_state_dict(  # type: ignore[override]
+    def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:  # noqa: ANN401
         """Take weights that `state_dict` gave, and tie those that are tied."""

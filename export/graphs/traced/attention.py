@@ -8,7 +8,7 @@ is refused: what it means would be lost. For one thread: the register is of the 
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, H heads, Dh head size
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,12 +45,16 @@ class Call:
     scale: float
     softcap: float = 0.0
     sinks: Tensor | None = None  # [H]
+    module: Any = None  # that asked
+    others: Mapping[str, Any] = field(default_factory=dict)  # arguments as they were given
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What a layer's attention asked for, without its tensors."""
 
+    module: Any
+    others: Mapping[str, Any]  # for transformers' own function
     mask: Mask
     num_heads: int
     num_kv_heads: int
@@ -75,7 +79,7 @@ def attention(
     value: Tensor,
     attention_mask: Any = None,  # noqa: ANN401 - what `mask_of` gave
     scaling: float | None = None,
-    dropout: float = 0.0,
+    dropout: float = 0.0,  # noqa: ARG001 - of training
     softcap: float | None = None,
     **others: Any,  # noqa: ANN401
 ) -> tuple[Tensor, None]:
@@ -87,7 +91,10 @@ def attention(
                 f"attention of {type(module).__name__} is given {name}, whose meaning is not known"
             )
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    call = Call(query, key, value, attention_mask, scale, softcap or 0.0, sinks)
+    given = {**others, "scaling": scaling, "dropout": 0.0}
+    if softcap is not None:
+        given["softcap"] = softcap
+    call = Call(query, key, value, attention_mask, scale, softcap or 0.0, sinks, module, given)
     return _answers[-1](call), None
 
 
@@ -98,19 +105,26 @@ def answered(network: Any, answer: Answer) -> Iterator[None]:  # noqa: ANN401
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask_of)
-    configs = {
-        id(each.config): each.config for each in network.modules() if hasattr(each, "config")
-    }
-    before = [(config, config._attn_implementation) for config in configs.values()]
-    for config, _ in before:
-        config._attn_implementation = NAME
     _answers.append(answer)
     try:
-        yield
+        with asking(network.modules(), "_attn_implementation"):
+            yield
     finally:
         _answers.pop()
+
+
+@contextmanager
+def asking(modules: Iterable[Any], field_name: str) -> Iterator[None]:
+    """While entered, modules of transformers ask for our function; a field of them says whose."""
+    configs = {id(each.config): each.config for each in modules if hasattr(each, "config")}
+    before = [(config, getattr(config, field_name, None)) for config in configs.values()]
+    try:
+        for config, _ in before:
+            setattr(config, field_name, NAME)
+        yield
+    finally:
         for config, name in before:
-            config._attn_implementation = name
+            setattr(config, field_name, name)
 
 
 @dataclass(slots=True)
@@ -129,9 +143,9 @@ class Look:
         if not call.mask.is_causal:
             raise ExportError(f"layer {len(self.layers)} looks ahead: its mask is {call.mask}")
         value_size = call.value.shape[-1]
-        self.layers.append(
-            Layer(call.mask, num_heads, call.key.shape[1], size, value_size, call.softcap)
-        )
+        sizes = num_heads, call.key.shape[1], size, value_size
+        layer = Layer(call.module, call.others, call.mask, *sizes, call.softcap)
+        self.layers.append(layer)
         return call.query.new_zeros(num_rows, num_tokens, num_heads, value_size)
 
 

@@ -46,7 +46,7 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
 
 
 def layers_of(decoder: TracedDecoder) -> list[Layer]:
-    """What each layer's attention asks for; raises `ExportError` for what no cache of ours holds."""
+    """What each layer's attention asks for; raises `ExportError` for what no cache holds."""
     network, config = decoder.network, decoder.config
     accepted = inspect.signature(network.forward).parameters
     if "position_ids" not in accepted:

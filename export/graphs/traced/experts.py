@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.traced.attention import NAME
+from export.graphs.traced.attention import NAME, asking
 
 OPERATOR = "MoE"
 UNCHOSEN = -1e30  # logarithm of the weight of an expert that is not taken
@@ -146,17 +146,12 @@ def with_experts(network: nn.Module) -> Iterator[int]:
 
     found: list[Any] = [each for each in network.modules() if hasattr(each, "has_post_expert_norm")]
     ALL_EXPERTS_FUNCTIONS.register(NAME, emitted)
-    configs: dict[int, Any] = {id(each.config): each.config for each in found}
-    before = [(each, each._experts_implementation) for each in configs.values()]  # noqa: SLF001
     try:
         for module in found:
             module.one_node = OneNode(module)
-        for config, _ in before:
-            config._experts_implementation = NAME  # noqa: SLF001
-        yield len(found)
+        with asking(found, "_experts_implementation"):
+            yield len(found)
     finally:
-        for config, name in before:
-            config._experts_implementation = name  # noqa: SLF001
         for module in found:
             if hasattr(module, "one_node"):
                 del module.one_node
