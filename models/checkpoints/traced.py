@@ -72,9 +72,9 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
         raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
     config = TracedConfig(
         {**values, "transformers_version": transformers.__version__},
-        *sizes,
-        context_of(text, context, longest),
-        ends,
+        **dict(zip(("vocab_size", "num_layers", "hidden_size"), sizes, strict=True)),
+        max_positions=context_of(text, context, longest),
+        eos_token_ids=ends,
     )
     model = TracedDecoder(network.eval(), config)
     return TracedFolder(model, min(config.max_positions, longest or config.max_positions))
