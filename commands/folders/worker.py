@@ -26,6 +26,7 @@ MAKERS: Mapping[str, str] = {
     "transformers": "commands.folders.checkpoint_maker:make",
     "traced": "commands.folders.checkpoint_maker:make",
     "gguf": "commands.folders.checkpoint_maker:make",
+    "onnx": "commands.folders.onnx_maker:make",
     "adapter": "commands.folders.adapter_maker:make",
 }
 Say = Callable[..., None]

@@ -50,11 +50,11 @@ def quantize_rows(model: onnx.ModelProto) -> onnx.ModelProto:
         activation, name = node.input
         if activation not in rounded:
             rounded[activation] = f"{activation}.largest"
-            nodes += _round_rows(activation, rounded[activation])
+            nodes += round_rows(activation, rounded[activation])
         weight_KN, scale_N = _round_columns(numpy_helper.to_array(weights[name]))
         constants.append(numpy_helper.from_array(weight_KN, f"{name}.int8"))
         constants.append(numpy_helper.from_array(scale_N, f"{name}.scale"))
-        nodes += _product(node, name, rounded[activation])
+        nodes += product_of_rows(node, name, rounded[activation])
     del graph.node[:]
     graph.node.extend(nodes)
     left = {value for node in nodes for value in node.input}
@@ -67,7 +67,7 @@ def quantize_rows(model: onnx.ModelProto) -> onnx.ModelProto:
     return copied
 
 
-def _round_rows(activation: str, largest: str) -> Iterator[NodeProto]:
+def round_rows(activation: str, largest: str) -> Iterator[NodeProto]:
     """uint8 `activation`.uint8, whose value 128 + 127 stands for the row's largest."""
     size, share, result = (f"{activation}.{part}" for part in ("size", "share", "uint8"))
     yield helper.make_node("Abs", [activation], [size], size)
@@ -76,7 +76,7 @@ def _round_rows(activation: str, largest: str) -> Iterator[NodeProto]:
     yield helper.make_node("QuantizeLinear", [share, STEP, ZERO], [result], result)
 
 
-def _product(node: NodeProto, weight: str, largest: str) -> Iterator[NodeProto]:
+def product_of_rows(node: NodeProto, weight: str, largest: str) -> Iterator[NodeProto]:
     activation, output = node.input[0], node.output[0]
     inputs = [f"{activation}.uint8", f"{weight}.int8", STEP, f"{weight}.scale", ZERO]
     share = f"{output}.share"

@@ -6,16 +6,16 @@ name. What the settings say of the side that texts are cut on, and of token type
 written into the tokenizer itself, so that all that reads texts later follows it.
 """
 
-import base64
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE, WordPiece
+from tokenizers.processors import Sequence
 
+from models.checkpoints.file_names import OTHER_TOKENIZERS
 from models.checkpoints.settings_files import SettingsOfTexts, lowered
 from models.checkpoints.tokenizer_classes import (
     AS_IT_IS,
@@ -27,15 +27,16 @@ from models.checkpoints.tokenizer_classes import (
     WITHOUT_RULES,
     Special,
     TokenizerClass,
-    Vocabulary,
     around_ends,
 )
+from models.checkpoints.tokenizer_files import OtherFile
 from models.checkpoints.tokenizer_settings import (
     ROLES,
     Token,
     TokenizerSettings,
-    read_tokenizer_json,
+    Vocabulary,
     str_of,
+    vocabulary_in,
 )
 from models.data.tokenizer import (
     LEFT,
@@ -113,8 +114,8 @@ def _chosen(folder: Path, settings: TokenizerSettings) -> _Chosen:
     if name not in CLASSES:
         _check_as_it_is(settings.path, name, has_code=has_code)
     rules = CLASSES.get(name)
-    if rules is not None and path.is_file():
-        algorithm = _algorithm(path)
+    if rules is not None:
+        path, algorithm = _algorithm(folder, rules)
         if algorithm != rules.model.__name__:
             remark(
                 f"{path} holds a tokenizer of {algorithm}, and {name} is one of "
@@ -152,8 +153,17 @@ def _class_of_files(folder: Path) -> str:
     return AS_IT_IS[0]
 
 
-def _algorithm(path: Path) -> str:
-    return type(read_tokenizer(path).model).__name__
+def _algorithm(folder: Path, rules: TokenizerClass) -> tuple[Path, str]:
+    """The file of the folder's tokenizer, and what it is one of."""
+    path = folder / TOKENIZER_FILE
+    if path.is_file():
+        return path, type(read_tokenizer(path).model).__name__
+    other = None if _has_files(folder, rules) else OtherFile.of(folder)
+    return (path, rules.model.__name__) if other is None else (other.path, other.algorithm)
+
+
+def _has_files(folder: Path, rules: TokenizerClass) -> bool:
+    return bool(rules.files) and all((folder / name).is_file() for name in rules.files)
 
 
 @contextmanager
@@ -169,29 +179,51 @@ def _errors_of(folder: Path) -> Iterator[None]:
 
 def _as_it_is(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     path = folder / TOKENIZER_FILE
-    if not path.is_file():
+    other = None if path.is_file() else OtherFile.of(folder)
+    if other is not None:
+        settings = other.completed(settings)
+        model_type = read_object(folder / CONFIG_FILE, optional=True).get("model_type")
+        tokenizer = other.plain(str(model_type))
+    elif path.is_file():
+        tokenizer = read_tokenizer(path, keeps_limits=True)
+    else:
         raise _missing(folder)
-    tokenizer = read_tokenizer(path, keeps_limits=True)
     named = {role: token for role, token in settings.special.items() if token is not None}
     _add_tokens(tokenizer, settings, _in_order(named), settings.further or ())
+    if other is not None:
+        special = {role: str_of(token) for role, token in named.items()}
+        around = around_ends(tokenizer, special, settings)
+        offsets = tokenizer.post_processor
+        tokenizer.post_processor = Sequence([offsets, around]) if offsets else around
     return tokenizer
 
 
 def _built(folder: Path, settings: TokenizerSettings, rules: TokenizerClass) -> Tokenizer:
     """The tokenizer by the rules of its class."""
     path = folder / TOKENIZER_FILE
+    of_file = read_tokenizer(path) if path.is_file() else None
+    other = None if of_file is not None or _has_files(folder, rules) else OtherFile.of(folder)
+    pieces = None if other is None else other.pieces
+    if other is not None and rules.surround is None:
+        settings = other.completed(settings)
     named = _roles(settings, rules)
     special = {role: str_of(token) for role, token in named.items()}
     _check_roles(folder, rules, special)
-    of_file = read_tokenizer(path) if path.is_file() else None
-    words = _vocabulary(path) if of_file is not None else _vocabulary_of_files(folder, rules)
+    if of_file is not None:
+        words = vocabulary_in(path)
+    elif pieces is not None:
+        words = rules.vocabulary(pieces, settings, special)
+    else:
+        words = _vocabulary_of_files(folder, rules)
     tokenizer = rules.build(words, settings, special)
+    if pieces is not None:
+        tokenizer.add_tokens(pieces.added)
     if of_file is not None:
         tokenizer.post_processor = of_file.post_processor
         cut = read_tokenizer(path, keeps_limits=True).truncation
         if cut is not None:
             tokenizer.enable_truncation(**cut)
-    further = rules.further if settings.further is None else settings.further
+    further = rules.further(settings) if settings.further is None else settings.further
     _add_tokens(tokenizer, settings, _in_order(named), further)
     if rules.surround is not None:
         tokenizer.post_processor = rules.surround(tokenizer, special, settings)
@@ -261,33 +293,10 @@ def _add_tokens(
     tokenizer.add_tokens(tokens)
 
 
-def _vocabulary(path: Path) -> Vocabulary:
-    """The vocabulary of tokenizer.json."""
-    with fields_of(path, read_tokenizer_json(path)) as values:
-        model = values["model"]
-        pieces = model["vocab"]
-        if isinstance(pieces, list):
-            pieces = [(str(piece), float(score)) for piece, score in pieces]
-        merges = []
-        for merge in model.get("merges") or []:
-            first, second = merge.split(" ") if isinstance(merge, str) else merge
-            merges.append((str(first), str(second)))
-        return Vocabulary(pieces, merges, _charsmap(values.get("normalizer")))
-
-
-def _charsmap(normalizer: Any) -> bytes | None:  # noqa: ANN401 - of a file
-    """SentencePiece's own normalization, if it is the step or among the steps."""
-    steps = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
-    for step in steps:
-        if step.get("type") == "Precompiled" and "precompiled_charsmap" in step:
-            return base64.b64decode(step["precompiled_charsmap"])
-    return None
-
-
 def _vocabulary_of_files(folder: Path, rules: TokenizerClass) -> Vocabulary:
     """The vocabulary of the files that folders had before tokenizer.json."""
     paths = [folder / name for name in rules.files]
-    if not paths or not all(path.is_file() for path in paths):
+    if not _has_files(folder, rules):
         raise _missing(folder)
     if rules.model is WordPiece:
         return Vocabulary(WordPiece.read_file(str(paths[0])))
@@ -302,5 +311,6 @@ def _vocabulary_of_files(folder: Path, rules: TokenizerClass) -> Vocabulary:
 def _missing(folder: Path) -> CheckpointError:
     return CheckpointError(
         f"{folder / TOKENIZER_FILE} is missing: expected the file that a fast tokenizer of "
-        "`transformers` writes with save_pretrained"
+        "`transformers` writes with save_pretrained, or one of those of SentencePiece, tiktoken or "
+        f"Mistral ({', '.join(OTHER_TOKENIZERS)})"
     )

@@ -23,6 +23,7 @@ from models.checkpoints.file_names import (
     HEAD_FILES,
     INDEX_FILE,
     MODULES_FILE,
+    OTHER_TOKENIZERS,
     PICKLED_FILE,
     PICKLED_INDEX_FILE,
     PREPROCESSOR_FILE,
@@ -31,6 +32,7 @@ from models.checkpoints.file_names import (
 from models.checkpoints.headers import parts_of
 from models.checkpoints.setting_keys import TEXT_SETTINGS
 from models.data.marian_tokenizer import SOURCE_FILE
+from models.data.tokenizer import TOKENIZER_FILE
 from models.errors import CheckpointError, shown
 from models.json_files import read_json
 
@@ -41,7 +43,7 @@ MODEL_FILES = (
     "generation_config.json",
     INDEX_FILE,
     PICKLED_INDEX_FILE,
-    "tokenizer.json",
+    TOKENIZER_FILE,
     "tokenizer_config.json",
     "added_tokens.json",
     "special_tokens_map.json",
@@ -98,6 +100,8 @@ def download_folder(
     )
     if (folder / ADAPTER_CONFIG).is_file():
         source.fetch([ADAPTER_WEIGHTS])
+    if not (folder / encoder / TOKENIZER_FILE).is_file():
+        source.fetch(_in(encoder, OTHER_TOKENIZERS))
     source.fetch(HEAD_FILES)
     for module in dict.fromkeys(["", encoder, *others]):
         if (folder / module / CONFIG_FILE).is_file():

@@ -22,6 +22,7 @@ from models.checkpoints.decoder_families import WITH_TEXT_CONFIG
 from models.checkpoints.decoder_readers import is_reader, load_reader
 from models.checkpoints.encoders import num_outputs, read_encoder
 from models.checkpoints.families import FAMILIES
+from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gpt2 import GPT2, check_gpt2, gpt2_config, gpt2_weights, name_in_gpt2
 from models.checkpoints.image_processors import read_preparation
 from models.checkpoints.llama import (
@@ -57,7 +58,8 @@ from models.checkpoints.weights import (
     build_on_meta,
     read_weights,
 )
-from models.data.marian_tokenizer import load_source_tokenizer
+from models.data.marian_tokenizer import SOURCE_FILE, load_source_tokenizer
+from models.data.tokenizer import TOKENIZER_FILE
 from models.errors import CheckpointError, SettingError
 from models.json_files import fields_of, read_object
 from models.networks.decoder_readers import DecoderReader
@@ -193,7 +195,8 @@ def load_seq2seq(folder: Path, context: int | None) -> PretrainedModel:
     config = with_output_of(config, tensors)
     model = build_on_meta(lambda: Transformer(config))
     assign_weights(model, tensors, weights_path, lambda name: family.name_in_file(name, config))
-    tokenizer = load_source_tokenizer(folder)
+    has_own = (folder / SOURCE_FILE).is_file() or (folder / TOKENIZER_FILE).is_file()
+    tokenizer = load_source_tokenizer(folder) if has_own else load_foreign_tokenizer(folder)
     return PretrainedModel(
         model, (), max_tokens_of(folder, config.max_positions), folder, tokenizer
     )

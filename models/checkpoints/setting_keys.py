@@ -95,6 +95,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             *("add_bos_token", "add_eos_token"),
         ),
         **_honoured("templates of chats", "chat_template"),
+        **_honoured("of T5's class: tokens for gaps, at most 100", "extra_ids"),
         **_honoured("one vocabulary for source and output alone is supported", "separate_vocabs"),
         **_honoured("code of the folder's own is not run: the class must have rules", "auto_map"),
         **_refused(
@@ -102,7 +103,6 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         ),
         **_refused("arguments without names", ([], None), "init_inputs"),
         **_refused("a file by version", (["tokenizer.json"], [], None), "fast_tokenizer_files"),
-        **_refused("only T5's 100 are supported", (100, None), "extra_ids"),
         **_harmless(
             "a row's mask says where its texts are, whichever side is padded", "padding_side"
         ),

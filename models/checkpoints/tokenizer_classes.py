@@ -6,36 +6,27 @@ are its rules, a class each. `foreign_tokenizer.py` adds the tokens, and says wh
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordPiece
 from tokenizers.processors import RobertaProcessing, TemplateProcessing
 
-from models.checkpoints.tokenizer_settings import TokenizerSettings
+from models.checkpoints.tokenizer_settings import TokenizerSettings, Vocabulary
+from models.data.byte_ranks import BY_DIGIT
+from models.data.sentence_piece import SPACE, SentencePiece
 from models.errors import CheckpointError, shown
 
-SPACE = "\u2581"  # as SentencePiece spells it
 TYPES = "token_type_ids"
-QWEN_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+NUM_EXTRA = 100  # of T5's tokens for gaps
 Special = dict[str, str]  # tokens by role, as spelled
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The tokens that a class builds upon."""
-
-    pieces: Any  # ids by token; of Unigram pairs of a token and its score
-    merges: list[tuple[str, str]] = field(default_factory=list)
-    charsmap: bytes | None = None  # SentencePiece's normalization
 
 
 Build = Callable[[Vocabulary, TokenizerSettings, Special], Tokenizer]
 Surround = Callable[[Tokenizer, Special, TokenizerSettings], Any]
+Scored = list[tuple[str, float]]  # pieces and their scores
+Numbering = Callable[[Scored, TokenizerSettings, Special], Scored]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +38,21 @@ class TokenizerClass:
     special: Mapping[str, str | AddedToken]  # where the settings name none
     surround: Surround | None = None  # what goes around texts; None: what tokenizer.json says
     reads_types: bool = False
-    further: tuple[str, ...] = ()  # special tokens where the settings name none
+    # Special tokens where the settings name none.
+    further: Callable[[TokenizerSettings], tuple[str, ...]] = lambda _: ()
     files: tuple[str, ...] = ()  # of the vocabulary, where there is no tokenizer.json
     adds_special_again: bool = False  # without their flags
+    numbering: Numbering | None = None  # where ids are not those of SentencePiece's file
+
+    def vocabulary(
+        self, model: SentencePiece, settings: TokenizerSettings, special: Special
+    ) -> Vocabulary:
+        """The pieces or merges of a model of SentencePiece, by the ids of this class."""
+        if not model.is_unigram:
+            return Vocabulary(model.ids, model.merges)
+        number = self.numbering
+        pieces = model.scored if number is None else number(model.scored, settings, special)
+        return Vocabulary(pieces, charsmap=model.charsmap or None)
 
 
 def _bert(words: Vocabulary, settings: TokenizerSettings, special: Special) -> Tokenizer:
@@ -79,7 +82,7 @@ def _qwen(words: Vocabulary, settings: TokenizerSettings, _: Special) -> Tokeniz
     starts = bool(settings.choice("add_prefix_space"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(QWEN_PATTERN), behavior="isolated"),
+            pre_tokenizers.Split(Regex(BY_DIGIT), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=starts, use_regex=False),
         ]
     )
@@ -189,6 +192,31 @@ def _deberta(words: Vocabulary, settings: TokenizerSettings, special: Special) -
     )
     tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
     return tokenizer
+
+
+def _numbered_by_fairseq(pieces: Scored, _: TokenizerSettings, special: Special) -> Scored:
+    first = [special[f"{role}_token"] for role in ("cls", "pad", "eos", "unk")]
+    return [*((each, 0.0) for each in first), *pieces[3:], (special["mask_token"], 0.0)]
+
+
+def _numbered_by_camembert(pieces: Scored, _: TokenizerSettings, special: Special) -> Scored:
+    pad, unknown, mask = (special[f"{role}_token"] for role in ("pad", "unk", "mask"))
+    first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unknown, 0.0)]
+    return [*first, ("<unk>NOTUSED", -100.0), *pieces[1:], (mask, 0.0)]
+
+
+def _with_extra_ids(pieces: Scored, settings: TokenizerSettings, _: Special) -> Scored:
+    return [*pieces, *((each, 0.0) for each in reversed(_extra_ids(settings)))]
+
+
+def _extra_ids(settings: TokenizerSettings) -> tuple[str, ...]:
+    stated = settings.values.get("extra_ids")
+    number = NUM_EXTRA if stated is None else stated
+    if not isinstance(number, int) or not 0 <= number <= NUM_EXTRA:
+        raise CheckpointError(
+            f"{settings.path}: extra_ids is {shown(number)}, but must be at most {NUM_EXTRA}"
+        )
+    return tuple(f"<extra_id_{each}>" for each in range(number))
 
 
 def _t5(words: Vocabulary, _: TokenizerSettings, __: Special) -> Tokenizer:
@@ -329,13 +357,16 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "GemmaTokenizer": TokenizerClass(
         BPE, _gemma, _named(bos="<bos>", eos="<eos>", unk="<unk>", pad="<pad>", mask="<mask>")
     ),
-    "XLMRobertaTokenizer": TokenizerClass(Unigram, _xlm_roberta, _ANGLES, _around_pieces),
+    "XLMRobertaTokenizer": TokenizerClass(
+        Unigram, _xlm_roberta, _ANGLES, _around_pieces, numbering=_numbered_by_fairseq
+    ),
     "CamembertTokenizer": TokenizerClass(
         Unigram,
         _camembert,
         {**_ANGLES, "mask_token": _word("<mask>")},
         _around_pieces,
-        further=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
+        further=lambda _: ("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
+        numbering=_numbered_by_camembert,
     ),
     "AlbertTokenizer": TokenizerClass(
         Unigram,
@@ -363,7 +394,8 @@ CLASSES: Mapping[str, TokenizerClass] = {
         _t5,
         _named(eos="</s>", unk="<unk>", pad="<pad>"),
         _around_t5,
-        further=tuple(f"<extra_id_{number}>" for number in range(100)),
+        further=_extra_ids,
+        numbering=_with_extra_ids,
     ),
 }
 # What takes tokenizer.json as it is.

@@ -5,8 +5,9 @@ special_tokens_map.json replaces what it says of special tokens, and added_token
 tokenizer.json have the tokens that were added. Builds nothing: `foreign_tokenizer.py` does.
 """
 
+import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -168,3 +169,35 @@ def _tokens_of_file(path: Path) -> dict[int, AddedToken]:
 def read_tokenizer_json(path: Path) -> dict[str, Any]:
     """The object of tokenizer.json, which may be larger than other settings."""
     return read_object(path, most=MAX_TOKENIZER_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokens that a class builds upon."""
+
+    pieces: Any  # ids by token; of Unigram pairs of a token and its score
+    merges: list[tuple[str, str]] = field(default_factory=list)
+    charsmap: bytes | None = None  # SentencePiece's normalization
+
+
+def vocabulary_in(path: Path) -> Vocabulary:
+    """The vocabulary of tokenizer.json."""
+    with fields_of(path, read_tokenizer_json(path)) as values:
+        model = values["model"]
+        pieces = model["vocab"]
+        if isinstance(pieces, list):
+            pieces = [(str(piece), float(score)) for piece, score in pieces]
+        merges = []
+        for merge in model.get("merges") or []:
+            first, second = merge.split(" ") if isinstance(merge, str) else merge
+            merges.append((str(first), str(second)))
+        return Vocabulary(pieces, merges, _charsmap(values.get("normalizer")))
+
+
+def _charsmap(normalizer: Any) -> bytes | None:  # noqa: ANN401 - of a file
+    """SentencePiece's own normalization, if it is the step or among the steps."""
+    steps = [] if normalizer is None else normalizer.get("normalizers", [normalizer])
+    for step in steps:
+        if step.get("type") == "Precompiled" and "precompiled_charsmap" in step:
+            return base64.b64decode(step["precompiled_charsmap"])
+    return None

@@ -243,7 +243,7 @@ async function requestOf({ model, settings, lanes: [first] }, call, chat, form) 
   const { prompt, before } = first, tokens = branches.path(first), body = { model, sampling_params: { ...settings } };
   if (tokens.length) form.free(body.sampling_params); // which would begin anew behind them
   if (first.parent?.finish === "FINISH_REASON_STOP") body.sampling_params.min_tokens = 1; // else it ends again at once
-  if (!tokens.length) return { ...body, ...(before ? { conversation: { messages: before } } : { text: prompt }) };
+  if (!tokens.length) return { ...body, ...(before ? { conversation: { messages: before }, reasoning_in_text: true } : { text: prompt }) };
   if (!before && branches.lineage(first).some((each) => each.model !== model)) return { ...body, text: prompt + branches.texts(tokens).join("") };
   const ahead = before ? await chat.tokens(call, model, before) : (await call("api/Tokenize", { model, texts: [prompt] })).results[0].tokens;
   return { ...body, token_ids: { ids: [...ahead, ...tokens].map((token) => token.id) } };

@@ -36,6 +36,7 @@ from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
 from service.serving.kinds import generator, writer
 from service.serving.model import Caller
+from service.text.thoughts import Split, ThoughtReader
 
 _REASONS: dict[FinishReason, Reason] = {
     FinishReason.STOP: "stop",
@@ -67,17 +68,20 @@ class GenerationCalls:
             return
         async with self._started(call, caller) as (model, generation):
             num_unfinished = len(generation.sequences)
-            bytes_of = model.tokenizer.bytes_of
+            outputs = _Outputs(model, call, generation)
+            bytes_of = outputs.bytes_of
             more: dict[str, Any] = {"num_prompt_tokens": generation.request.num_prompt_tokens}
             is_first = True
             async for chunk in generation:
                 if is_first:
                     more |= await _of_prompt(call, generation, bytes_of)
                 num_unfinished -= chunk.is_last
+                fields = outputs.read(chunk)
                 if not num_unfinished:
-                    more |= _account(model, generation)
-                index = chunk.sequence.sample_index
-                await write(GenerateChunk(sample_index=index, **_of_chunk(chunk, bytes_of), **more))
+                    more |= outputs.account()
+                await write(
+                    GenerateChunk(sample_index=chunk.sequence.sample_index, **fields, **more)
+                )
                 is_first, more = False, {}
 
     async def GenerateUnary(
@@ -88,15 +92,14 @@ class GenerationCalls:
         if (written := await self._written(call, caller)) is not None:
             return build(written)
         async with self._started(call, caller) as (model, generation):
-            bytes_of = model.tokenizer.bytes_of
-            outputs: list[list[GeneratedText]] = [[] for _ in generation.sequences]
+            outputs = _Outputs(model, call, generation)
+            pieces: list[list[GeneratedText]] = [[] for _ in generation.sequences]
             async for chunk in generation:
-                piece = GeneratedText(**_of_chunk(chunk, bytes_of))
-                outputs[chunk.sequence.sample_index].append(piece)
+                pieces[chunk.sequence.sample_index].append(GeneratedText(**outputs.read(chunk)))
         answer = GenerateResponse(
-            results=[_joined(pieces) for pieces in outputs],
-            **await _of_prompt(call, generation, bytes_of),
-            **_account(model, generation),
+            results=[_joined(each) for each in pieces],
+            **await _of_prompt(call, generation, outputs.bytes_of),
+            **outputs.account(),
         )
         if answer.num_scores <= LONG_SCORES:
             return build(answer)
@@ -143,7 +146,10 @@ class GenerationCalls:
             prompt, params = _prompt(call), call.sampling_params.over(model.sampling_defaults)
             reading = _reading(call)
             self._admission.admit()
-            async with model.generate(prompt, params, caller, reading=reading) as generation:
+            tells = not call.reasoning_in_text
+            async with model.generate(
+                prompt, params, caller, reading=reading, tells_thoughts=tells
+            ) as generation:
                 yield model, generation
 
 
@@ -179,8 +185,45 @@ def _reading(call: Call) -> PromptReading:
     )
 
 
+class _Outputs:
+    """The outputs of one request, as their fields are told; thoughts apart from the answers."""
+
+    def __init__(self, model: GenerativeModel, call: Call, generation: Generation) -> None:
+        self._model, self._generation = model, generation
+        self.bytes_of = model.tokenizer.bytes_of
+        self._readers: list[ThoughtReader] = []
+        self._num_thought_tokens = 0
+        prompt = call.prompt
+        if isinstance(prompt, Conversation) and not call.reasoning_in_text:
+            thoughts = model.thoughts_after(prompt, generation.request.prompt_ids)
+            if thoughts is not None:
+                self._readers = [ThoughtReader(thoughts) for _ in generation.sequences]
+
+    def read(self, chunk: Chunk) -> dict[str, Any]:
+        """Fields of an output: those that are new, and how the sample ended if it did."""
+        fields = _of_chunk(chunk, self.bytes_of)
+        if not self._readers:
+            return fields
+        reader = self._readers[chunk.sequence.sample_index]
+        was_inside, split = reader.is_inside, reader.read(chunk.text)
+        if chunk.is_last:
+            last = reader.end()
+            split = Split(split.thoughts + last.thoughts, split.text + last.text)
+        if was_inside or reader.is_inside:
+            self._num_thought_tokens += len(chunk.token_ids)
+        return fields | {"reasoning": split.thoughts, "text": split.text}
+
+    def account(self) -> dict[str, Any]:
+        """The fields that the end of every answer has."""
+        return {
+            "model": self._model.name,
+            "version": str(self._model.version),
+            "usage": _usage(self._generation, self._num_thought_tokens),
+            "timings": _timings(self._generation),
+        }
+
+
 def _of_chunk(chunk: Chunk, bytes_of: Callable[[int], bytes]) -> dict[str, Any]:
-    """Fields of an output: those that are new, and how the sample ended if it did."""
     fields: dict[str, Any] = {"text": chunk.text, "token_ids": chunk.token_ids}
     if chunk.logprobs:
         fields["logprobs"] = [_logprob(each, bytes_of) for each in chunk.logprobs]
@@ -202,6 +245,7 @@ def _joined(pieces: Sequence[GeneratedText]) -> GeneratedText:
     return msgspec.structs.replace(
         pieces[-1] if pieces else GeneratedText(),
         text="".join(piece.text for piece in pieces),
+        reasoning="".join(piece.reasoning for piece in pieces),
         token_ids=[token_id for piece in pieces for token_id in piece.token_ids],
         logprobs=[token for piece in pieces for token in piece.logprobs],
     )
@@ -231,22 +275,13 @@ def _logprob(chosen: TokenLogprobs, bytes_of: Callable[[int], bytes]) -> TokenLo
     return TokenLogprob(chosen.token_id, single(chosen.logprob), top, token, single(chosen.logit))
 
 
-def _account(model: GenerativeModel, generation: Generation) -> dict[str, Any]:
-    """The fields that the end of every answer has."""
-    return {
-        "model": model.name,
-        "version": str(model.version),
-        "usage": _usage(generation),
-        "timings": _timings(generation),
-    }
-
-
-def _usage(generation: Generation) -> GenerationUsage:
+def _usage(generation: Generation, num_thought_tokens: int) -> GenerationUsage:
     first = generation.sequences[0]
     return GenerationUsage(
         prompt_tokens=first.num_prompt_tokens,
         output_tokens=sum(sequence.num_output_tokens for sequence in generation.sequences),
         reused_tokens=first.num_reused_tokens,
+        reasoning_tokens=num_thought_tokens,
     )
 
 

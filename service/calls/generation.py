@@ -39,6 +39,9 @@ class Generate(Call, frozen=True):
         bool, said("Keep the beginning of a prompt that is cut, in place of its end.")
     ] = False
     return_prompt_token_ids: Annotated[bool, said("Answer the tokens of the prompt.")] = False
+    reasoning_in_text: Annotated[
+        bool, said("Leave a model's thoughts in the text, with their markers.")
+    ] = False
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,6 +60,7 @@ class GenerationUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_tokens: int = 0
     output_tokens: int = 0
     reused_tokens: int = 0  # of the prompt's
+    reasoning_tokens: int = 0  # of the output's
 
 
 class GenerationTimings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +82,7 @@ class GeneratedText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     stop_reason: str = ""
     score: float | None = None
     stop_token_id: int | None = None
+    reasoning: str = ""
 
 
 class GenerateChunk(GeneratedText, frozen=True, kw_only=True, omit_defaults=True):

@@ -56,6 +56,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     image_channels: int = 0
     has_chat_template: bool = False
     tool_call_form: str = ""
+    reasoning_form: str = ""
     sampling_defaults: Mapping[str, float] = {}
     grammar_kinds: Sequence[str] = ()
     embedding_size: int = 0

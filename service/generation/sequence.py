@@ -58,6 +58,7 @@ class GenerationRequest:
     adapter: Adapter | None = None  # None: the base model itself
     bad_words: tuple[tuple[int, ...], ...] = ()  # sequences of token ids that no output has
     observers: Many[Observer] = ()  # of what becomes of its sequences, in place of the engine's
+    spelled_ids: frozenset[int] = frozenset()  # special tokens that its text spells
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -190,6 +191,8 @@ def samples_of(
     """The sequences of a request, one per sample, as they enter the queue."""
     samples: list[Sequence] = []
     special_bytes = vocabulary.special_bytes
+    if request.params.skip_special_tokens:
+        special_bytes = {each: special_bytes[each] for each in request.spelled_ids}
     for index in range(request.params.n):
         samples.append(
             Sequence(
@@ -208,7 +211,7 @@ def samples_of(
                     vocabulary.token_bytes,
                     request.params.stop,
                     strips_space=vocabulary.strips_space,
-                    special_bytes={} if request.params.skip_special_tokens else special_bytes,
+                    special_bytes=special_bytes,
                     includes_stop=request.params.include_stop_str_in_output,
                 ),
                 index,

@@ -45,7 +45,7 @@ def grammar_text(grammar: Grammar) -> str:
     if grammar.kind == "regex":
         return str(library.grammar_from_regex(with_ascii_classes(grammar.text)))
     if grammar.kind == "choice":
-        texts = " | ".join(map(_literal, grammar.choices))
+        texts = " | ".join(map(literal, grammar.choices))
         return str(library.grammar_from_lark(f"start: {texts}"))
     return str(library.grammar_from_lark(with_ascii_terminals(with_schemas(grammar.text, _schema))))
 
@@ -119,6 +119,6 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     return kept_form(schema) | {OPTIONS: _options(schema)}
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A text in Lark, which has no U+007F as it is."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

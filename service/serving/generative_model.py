@@ -23,6 +23,7 @@ from service.generation.choosing.vocabulary import check_vocabulary
 from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest
 from service.generation.stream import Generation
+from service.grammars.behind import behind_thoughts
 from service.grammars.cache import GrammarLimits, Grammars
 from service.grammars.checks import CheckedCompiler
 from service.grammars.compiler import GrammarCompiler, GrammarMatcher, GrammarVocabulary
@@ -32,6 +33,7 @@ from service.serving.facts import facts_with
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
+from service.text.thoughts import FORMS, PROMPT_END, Thoughts
 from service.text.tokenizer import PromptTokenizer, check_num_tokens
 
 T = TypeVar("T")
@@ -119,6 +121,7 @@ class GenerativeModel(ServedModel):
         *,
         reading: PromptReading = PromptReading(),
         chunk_per_token: bool = False,
+        tells_thoughts: bool = False,
     ) -> AsyncIterator[Generation]:
         """Start a request: iterate over the chunks of what comes, inside `async with`.
 
@@ -133,7 +136,8 @@ class GenerativeModel(ServedModel):
             # Before any work, so that refusing is cheap.
             self.engine.check_room(caller.priority, caller.deadline_s)
             prompt_ids = await self._encode(prompt, self._reading(reading, params))
-            matchers = await self._matchers(params)
+            thoughts = self.thoughts_after(prompt, prompt_ids)
+            matchers = await self._matchers(params, thoughts)
             request = GenerationRequest(
                 prompt_ids=prompt_ids,
                 params=params,
@@ -148,6 +152,7 @@ class GenerativeModel(ServedModel):
                 namespace=self._namespace_of(params),
                 adapter=self.adapter,
                 observers=self._observers if self.adapter else (),
+                spelled_ids=self._ids_of(thoughts) if tells_thoughts else frozenset(),
             )
             async with self.engine.generate(request) as generation:
                 if (call := current_call.get()) is not None:
@@ -217,6 +222,7 @@ class GenerativeModel(ServedModel):
             sampling_defaults=self.own_sampling,
             grammar_kinds=self.grammars.kinds,
             tool_call_form=self.chat.templates.tool_form if self.chat is not None else "",
+            reasoning_form=self.chat.templates.thought_form if self.chat is not None else "",
         )
 
     def close(self, timeout_s: float) -> None:
@@ -226,7 +232,30 @@ class GenerativeModel(ServedModel):
         self.tokenizing.close()
         super().close(timeout_s)
 
-    async def _matchers(self, params: Sampling) -> tuple[GrammarMatcher, ...]:
+    def thoughts_after(self, prompt: Prompt, prompt_ids: np.ndarray) -> Thoughts | None:
+        """Thoughts that an output may begin with; None where the prompt is no conversation."""
+        if self.chat is None or not isinstance(prompt, Conversation):
+            return None
+        if (form := self.chat.templates.thought_form) == "":
+            return None
+        end = self.tokenizer.text_of(prompt_ids[-PROMPT_END:].tolist())
+        continued = str(prompt.messages[-1].get("content")) if prompt.continues_last else ""
+        call_mark = self.chat.templates.call_mark(prompt)
+        return Thoughts.after(FORMS[form], end, continued, call_mark)
+
+    def _ids_of(self, thoughts: Thoughts | None) -> frozenset[int]:
+        """The special tokens in the markers of thoughts."""
+        if thoughts is None:
+            return frozenset()
+        marks = [mark.encode() for mark in thoughts.form.marks]
+        special = self.tokenizer.special_bytes.items()
+        return frozenset(
+            token_id for token_id, spelled in special if any(spelled in mark for mark in marks)
+        )
+
+    async def _matchers(
+        self, params: Sampling, thoughts: Thoughts | None
+    ) -> tuple[GrammarMatcher, ...]:
         """One per sample where a grammar bounds the output. Raises `InvalidArgument`."""
         if params.grammar is None:
             return ()
@@ -236,7 +265,15 @@ class GenerativeModel(ServedModel):
                 f"is {params.beam_width}, expected 0 beside {params.grammar.kind}: the model has "
                 "no token that ends a text",
             )
-        return await self.grammars.matchers(params.grammar, params.n)
+        grammar = params.grammar
+        if thoughts is None or thoughts.is_closed or self._ids_of(thoughts):
+            return await self.grammars.matchers(grammar, params.n)
+        form = thoughts.form
+        behind = behind_thoughts(grammar, form.begin, form.end, is_open=thoughts.is_open)
+        try:
+            return await self.grammars.matchers(behind, params.n)
+        except InvalidArgument as error:
+            raise error.named({"lark": grammar.kind}, {}) from error
 
     async def _bad_words(self, params: Sampling) -> tuple[tuple[int, ...], ...]:
         """The tokens of texts that no output has, and of those behind a space, as in vLLM."""

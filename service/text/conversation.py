@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from service.calls.conversation import Conversation
 from service.errors import InvalidArgument, LoadError
+from service.text.thoughts import form_in
 
 TOKENIZER_CONFIG, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
 MORE_TEMPLATES, SUFFIX = "additional_chat_templates", ".jinja"
@@ -61,6 +62,16 @@ class ChatTemplates:
         text = self.texts.get(TOOL_USE, self.texts.get(DEFAULT, ""))
         has_tools = "tools" in text
         return next((form for sign, form in TOOL_FORMS.items() if has_tools and sign in text), "")
+
+    def call_mark(self, conversation: Conversation) -> str:
+        """The marker of a call even within thoughts; empty where none can be made."""
+        form = self.tool_form if conversation.tools else ""
+        return next((sign for sign, each in TOOL_FORMS.items() if each == form == "hermes"), "")
+
+    @property
+    def thought_form(self) -> str:
+        """The form of thoughts, by its name in `thoughts.FORMS`; empty where none is written."""
+        return form_in(self.texts.values())
 
     def choose(self, conversation: Conversation) -> str:
         """The name of the template for a conversation. Raises `InvalidArgument`."""

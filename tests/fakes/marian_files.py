@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.data.marian_tokenizer import UNIGRAM, model_class
+from models.data.sentence_piece import UNIGRAM, model_class
 
 CONTROL, UNKNOWN = 3, 2  # of SentencePiece.Type
 LETTERS = "abehosu"

@@ -16,7 +16,7 @@ import pytest
 from service.api.admission import Admission, Stay, current_stay
 from service.errors import Overloaded
 from service.http import body as bodies
-from service.http.openai import chat
+from service.http.openai import chat_plan
 from service.settings import Settings
 from tests.fakes.chats import write_chat_model
 from tests.fakes.http import ask
@@ -110,7 +110,7 @@ async def test_a_long_body_is_read_on_another_thread(
 
     monkeypatch.setattr("service.http.request.decode_json", noting("decode", bodies.decode_json))
     monkeypatch.setattr("service.http.request.check_json", noting("check", bodies.check_json))
-    monkeypatch.setattr(chat, "_call", noting("call", chat._call))
+    monkeypatch.setattr(chat_plan, "_call", noting("call", chat_plan._call))
     message = {"role": "user", "content": "a" * 500}
     long = {"model": "talks", "messages": [message] * 150, "max_tokens": 1}
     assert len(json.dumps(long)) > 2**16

@@ -10,7 +10,8 @@ from typing import Any
 from models.checkpoints.foreign import is_of_gguf, names_in
 from models.checkpoints.gguf.files import SUFFIX, GgufFile, gguf_in
 from models.checkpoints.gguf.networks import architecture_of, config_of
-from models.checkpoints.gguf.tokenizers import CONTROL, tokenizer_of
+from models.checkpoints.gguf.tokenizers import tokenizer_of
+from models.data.sentence_piece import CONTROL
 
 _OPEN: dict[Path, GgufFile] = {}  # of folders that stand for a file, while they are entered
 END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|end_of_text|>")

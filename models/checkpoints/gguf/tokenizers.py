@@ -12,12 +12,10 @@ from tokenizers.models import BPE
 from tokenizers.processors import ByteLevel, Sequence, TemplateProcessing
 
 from models.checkpoints.gguf.files import GgufFile
+from models.data.byte_ranks import BY_DIGIT, BY_THREE_DIGITS
+from models.data.sentence_piece import CONTROL, NORMAL, USER, SentencePiece
 from models.errors import CheckpointError, reason, shown
 
-CONTROL, USER, BYTE = 3, 4, 6  # of tokenizer.ggml.token_type
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _LEAD = r"[^\r\n\p{L}\p{N}]?"
 _TEKKEN = (
@@ -28,9 +26,9 @@ _TEKKEN = (
 SPLITS: Mapping[str, str] = {
     **dict.fromkeys(
         ("llama3", "llama-v3", "llama-bpe", "smaug-bpe", "dbrx"),
-        rf"{_CONTRACTIONS}\p{{N}}{{1,3}}{_REST}",
+        BY_THREE_DIGITS,
     ),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), rf"{_CONTRACTIONS}\p{{N}}{_REST}"),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), BY_DIGIT),
     "tekken": _TEKKEN,
 }
 BY_GPT2 = ("gpt-2", "phi-2", "olmo", "mpt", "jina-en")  # split as GPT-2 does
@@ -96,38 +94,15 @@ def _byte_level(keys: Mapping[str, Any], file: GgufFile) -> Tokenizer:
 
 
 def _sentence_piece(keys: Mapping[str, Any], _file: GgufFile) -> Tokenizer:
-    tokens, scores = keys["tokens"], keys["scores"]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    unknown = keys.get("unknown_token_id")
-    model = BPE(
-        vocabulary,
-        _merges(tokens, scores, vocabulary),
-        unk_token=None if unknown is None else tokens[unknown],
-        fuse_unk=True,
-        byte_fallback=True,
-    )
-    tokenizer = Tokenizer(model)
-    has_prefix = keys.get("add_space_prefix", True)
-    replace = normalizers.Replace(" ", SPACE)
-    tokenizer.normalizer = (
-        normalizers.Sequence([normalizers.Prepend(SPACE), replace]) if has_prefix else replace
-    )
-    back = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence(back + [decoders.Strip(" ", 1, 0)] * bool(has_prefix))
-    return tokenizer
-
-
-def _merges(
-    tokens: list[str], scores: list[float], vocabulary: Mapping[str, int]
-) -> list[tuple[str, str]]:
-    """Pairs of pieces that make a piece, the best score first, as SentencePiece merges them."""
-    ordered: list[tuple[float, int, int, tuple[str, str]]] = []
-    for token, score in zip(tokens, scores, strict=True):
-        for place in range(1, len(token)):
-            left, right = token[:place], token[place:]
-            if left in vocabulary and right in vocabulary:
-                ordered.append((-score, vocabulary[left], vocabulary[right], (left, right)))
-    return [pair for *_, pair in sorted(ordered)]
+    tokens, unknown = keys["tokens"], keys.get("unknown_token_id")
+    types = keys.get("token_type") or [NORMAL] * len(tokens)
+    return SentencePiece(
+        tuple(tokens),
+        tuple(keys["scores"]),
+        tuple(types),
+        begins_with_space=keys.get("add_space_prefix", True),
+        unknown=None if unknown is None else tokens[unknown],
+    ).tokenizer()
 
 
 def _put_around(tokenizer: Tokenizer, keys: Mapping[str, Any], *, is_sentence_piece: bool) -> None:

@@ -1,10 +1,10 @@
-"""Forms in which programs store rounded weights, each as a function back to float32.
+"""Forms in which programs store rounded weights, each as a function that reads one weight.
 
-A function gets the tensors of one weight by the ends of their names and returns the weight, of
-shape [outputs, inputs]. It raises KeyError for a tensor that is missing and ValueError for shapes
-that contradict one another. Layouts are those of the programs' own files: AutoGPTQ 0.7 and
-GPTQModel, AutoAWQ 0.2, compressed-tensors 0.9 to 0.15, transformers' fine-grained FP8, NVIDIA's
-Model Optimizer, bitsandbytes 0.45, HQQ 0.2 and MLX 0.30.
+A function gets the tensors of one weight by the ends of their names and returns it as whole numbers
+and scales, [outputs, inputs], or as floats where it has no whole numbers. It raises KeyError for a
+tensor that is missing and ValueError for shapes that contradict one another. Layouts are those of
+the programs' own files: AutoGPTQ 0.7 and GPTQModel, AutoAWQ 0.2, compressed-tensors 0.9 to 0.15,
+transformers' fine-grained FP8, NVIDIA's Model Optimizer, bitsandbytes 0.45, HQQ 0.2 and MLX 0.30.
 """
 
 import json
@@ -16,12 +16,13 @@ from torch import Tensor
 
 from models.checkpoints.rounded.packing import (
     WORD_BITS,
-    e2m1,
+    doubled_e2m1,
     halves,
     power_of_two,
     spread,
     unpacked,
 )
+from models.checkpoints.rounded.stored import Stored
 
 Parts = Mapping[str, Tensor]  # by what follows the weight's name
 Settings = Mapping[str, Any]
@@ -31,7 +32,7 @@ SIZES = ("weight_shape", "nbits", "axis", "shape", "group_size")
 NF4_STATES = ("weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4")
 
 
-def gptq(parts: Parts, settings: Settings) -> Tensor:
+def gptq(parts: Parts, settings: Settings) -> Stored:
     """Words along the inputs, zero points along the outputs, groups by `g_idx`.
 
     Zero points of `checkpoint_format` gptq are stored less one; those of gptq_v2 are not.
@@ -47,22 +48,27 @@ def gptq(parts: Parts, settings: Settings) -> Tensor:
     num_inputs = codes.shape[1]
     groups = parts.get("g_idx")
     if groups is None:
-        groups = torch.arange(num_inputs, device=codes.device) // _group_size(
-            num_inputs, num_groups, settings
-        )
+        groups = _groups(codes, num_groups, settings)
     _check_same("g_idx", (num_inputs,), tuple(groups.shape))
     groups = groups.long()
     _check_groups("g_idx", groups, num_groups)
-    return (codes - zeros[groups].mT) * scales[groups].mT
+    return Stored(codes, bits, scales.mT, zeros.mT, groups=groups)
 
 
-def awq(parts: Parts, settings: Settings) -> Tensor:
+def awq(parts: Parts, settings: Settings) -> Stored:
     """Words of eight numbers along the outputs, in the order that AWQ's kernel reads them in."""
     codes, zeros = (_awq_unpacked(parts[name]) for name in ("qweight", "qzeros"))
-    scales, num_inputs = parts["scales"], codes.shape[0]
-    size = _group_size(num_inputs, scales.shape[0], settings)
-    groups = torch.arange(num_inputs, device=codes.device) // size
-    return ((codes - zeros[groups]) * scales[groups]).mT.contiguous()
+    scales, codes = parts["scales"], codes.mT.contiguous()
+    groups = _groups(codes, scales.shape[0], settings)
+    _check_same("qzeros", tuple(scales.shape), tuple(zeros.shape))
+    return Stored(codes, 4, scales.mT, zeros.mT, groups=groups)
+
+
+def _groups(codes: Tensor, num_groups: int, settings: Settings) -> Tensor:
+    """The group of each input where groups follow one another."""
+    num_inputs = codes.shape[1]
+    places = torch.arange(num_inputs, device=codes.device)
+    return places // _group_size(num_inputs, num_groups, settings)
 
 
 def _awq_unpacked(words: Tensor) -> Tensor:
@@ -71,7 +77,7 @@ def _awq_unpacked(words: Tensor) -> Tensor:
     return codes.reshape(*codes.shape[:-1], -1, len(AWQ_ORDER))[..., places].flatten(-2)
 
 
-def packed(parts: Parts, settings: Settings) -> Tensor:
+def packed(parts: Parts, settings: Settings) -> Stored:
     """Words along the inputs with half of the range added, of compressed-tensors."""
     words, scales = parts["weight_packed"], parts["weight_scale"]
     if words.dtype == torch.uint8:
@@ -88,9 +94,9 @@ def packed(parts: Parts, settings: Settings) -> Tensor:
         _check_same("weight_g_idx", (num_inputs,), tuple(groups.shape))
         groups = groups.long()
         _check_groups("weight_g_idx", groups, scales.shape[1])
-        shifted = codes if zeros is None else codes - zeros[:, groups]
-        return shifted * scales[:, groups]
-    return _scaled(codes, scales, zeros)
+    else:
+        groups = None
+    return Stored(codes, bits, scales, zeros, groups=groups)
 
 
 def _bits_of(words: torch.Size, shape: tuple[int, int], settings: Settings) -> int:
@@ -107,11 +113,14 @@ def _bits_of(words: torch.Size, shape: tuple[int, int], settings: Settings) -> i
 
 
 def _weight_groups(settings: Settings) -> list[Mapping[str, Any]]:
-    groups = (settings.get("config_groups") or {}).values()
-    return [group["weights"] for group in groups if group.get("weights")]
+    return [group["weights"] for group in _all_groups(settings) if group.get("weights")]
 
 
-def _of_four_bits(parts: Parts) -> Tensor:
+def _all_groups(settings: Settings) -> list[Mapping[str, Any]]:
+    return list((settings.get("config_groups") or {}).values())
+
+
+def _of_four_bits(parts: Parts) -> Stored:
     """NVFP4 and MXFP4 of compressed-tensors and of Model Optimizer: E2M1 by blocks of 16 or 32."""
     codes = halves(parts["weight_packed"], is_low_first=True)
     scales = parts["weight_scale"]
@@ -120,10 +129,10 @@ def _of_four_bits(parts: Parts) -> Tensor:
         scales = scales / parts["weight_global_scale"]
     if "weight_scale_2" in parts:
         scales = scales * parts["weight_scale_2"]
-    return _scaled(e2m1(codes), scales, None)
+    return Stored(doubled_e2m1(codes), 4, scales, halved=2)
 
 
-def scaled(parts: Parts, settings: Settings) -> Tensor:
+def scaled(parts: Parts, settings: Settings) -> Stored | Tensor:
     """int8 or FP8 numbers with scales of the matrix, of its rows, or of blocks.
 
     `weight_scale_inv` is multiplied by, as `weight_scale` is.
@@ -136,20 +145,16 @@ def scaled(parts: Parts, settings: Settings) -> Tensor:
     for group in _weight_groups(settings):
         block = group.get("block_structure") or block
     sizes = (int(block[0]), int(block[1])) if block and scales.ndim == 2 else None
-    return _scaled(weight, power_of_two(scales), parts.get("weight_zero_point"), sizes)
+    scales, zeros = power_of_two(scales), parts.get("weight_zero_point")
+    if weight.is_floating_point():
+        shape = (weight.shape[0], weight.shape[1])
+        weight = weight if zeros is None else weight - spread(zeros, shape, sizes)
+        return weight * spread(scales, shape, sizes)
+    rounds = any(group.get("input_activations") for group in _all_groups(settings))
+    return Stored(weight, 8, scales, zeros, block=sizes, rounds_rows=rounds)
 
 
-def _scaled(
-    codes: Tensor, scales: Tensor, zeros: Tensor | None, block: tuple[int, int] | None = None
-) -> Tensor:
-    shape = (codes.shape[0], codes.shape[1])
-    codes = codes.float()  # as the difference of two int8 may not be one
-    if zeros is not None:
-        codes = codes - spread(zeros, shape, block)
-    return codes * spread(scales, shape, block)
-
-
-def four_bits(parts: Parts, _settings: Settings) -> Tensor:
+def four_bits(parts: Parts, _settings: Settings) -> Stored | Tensor:
     """nf4 and fp4 of bitsandbytes: codes of a table, the first of two in the high half of a byte.
 
     The largest values of blocks may be rounded themselves, by a table and blocks of their own.
@@ -167,18 +172,22 @@ def four_bits(parts: Parts, _settings: Settings) -> Tensor:
     shape = [int(size) for size in state["shape"]]
     if codes.numel() != torch.Size(shape).numel():
         raise ValueError(f"{codes.numel()} numbers are stored of the shape {shape}")
-    blocks = torch.arange(codes.numel(), device=codes.device) // int(state["blocksize"])
-    return (parts["weight.quant_map"][codes.long()] * largest[blocks]).reshape(shape)
+    table, size = parts["weight.quant_map"], int(state["blocksize"])
+    if len(shape) == 2 and shape[1] % size == 0:
+        return Stored(codes.reshape(shape), 4, largest.reshape(shape[0], -1), values=table)
+    places = torch.arange(codes.numel(), device=codes.device) // size  # across rows
+    flat = Stored(codes[None], 4, largest.reshape(1, -1), groups=places, values=table)
+    return flat.floats().reshape(shape)
 
 
-def rows(parts: Parts, _settings: Settings) -> Tensor:
+def rows(parts: Parts, _settings: Settings) -> Stored:
     """int8 of bitsandbytes: SCB has the largest value of each row, which 127 stands for."""
     scales = parts["SCB"].reshape(-1, 1)
     _check_same("SCB", (parts["weight"].shape[0], 1), tuple(scales.shape))
-    return parts["weight"].float() * (scales / 127)
+    return Stored(parts["weight"], 8, scales / 127)
 
 
-def hqq(parts: Parts, _settings: Settings) -> Tensor:
+def hqq(parts: Parts, _settings: Settings) -> Stored | Tensor:
     """HQQ's groups of one axis: the first half of the rows is in the high bits of a byte."""
     bits, axis = int(parts["nbits"]), int(parts["axis"])
     shape = [int(size) for size in parts["shape"].tolist()]
@@ -191,10 +200,14 @@ def hqq(parts: Parts, _settings: Settings) -> Tensor:
         )
     size, count = int(parts["group_size"]), torch.Size(shape).numel()
     codes = codes[: size if axis == 0 else count // size]
-    return ((codes - parts["zero"]) * parts["scale"]).reshape(shape)
+    scales, zeros = parts["scale"], parts["zero"]
+    if axis == 1 and len(shape) == 2 and shape[1] % size == 0:
+        by_rows = (shape[0], -1)
+        return Stored(codes.reshape(shape), bits, scales.reshape(by_rows), zeros.reshape(by_rows))
+    return ((codes - zeros) * scales).reshape(shape)
 
 
-def mlx(parts: Parts, settings: Settings) -> Tensor:
+def mlx(parts: Parts, settings: Settings) -> Stored:
     """MLX's affine groups: words along the inputs, scale and bias of each group."""
     scales, biases = parts["scales"], parts["biases"]
     rounding = settings["of"]  # of this weight
@@ -202,7 +215,7 @@ def mlx(parts: Parts, settings: Settings) -> Tensor:
     codes = unpacked(parts["weight"], bits)
     shape = (codes.shape[0], codes.shape[1])
     _check_same("scales", (shape[0], shape[1] // size), tuple(scales.shape))
-    return codes * spread(scales, shape) + spread(biases, shape)
+    return Stored(codes, bits, scales, biases=biases)
 
 
 def _group_size(num_inputs: int, num_groups: int, settings: Settings) -> int:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from torch import Tensor
 from models.checkpoints.left_out import named
 from models.checkpoints.rounded import forms
 from models.checkpoints.rounded.declared import MLX, Rounding, Settings
+from models.checkpoints.rounded.kept import Kept, kept_of
+from models.checkpoints.rounded.stored import Stored
 from models.checkpoints.ways_out import NOT_ROUNDED
 from models.errors import CheckpointError
 from models.remarks import remark
@@ -26,7 +29,7 @@ class Form:
 
     sign: str  # the end of a name
     parts: tuple[str, ...]
-    restore: Callable[[forms.Parts, Settings], Tensor]
+    read: Callable[[forms.Parts, Settings], Stored | Tensor]
 
 
 _FLOATS = ("weight", "weight_zero_point")
@@ -66,25 +69,16 @@ OF_ACTIVATIONS = re.compile(
 )
 
 
+Weight = TypeVar("Weight")
+
+
 def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """All tensors of a file, with weights in float32 under the names of unrounded ones.
 
     Raises CheckpointError, which names the weight, where tensors are missing or contradict one
     another.
     """
-    left, weights = dict(tensors), dict[str, Tensor]()
-    for form in METHODS[rounding.method]:
-        ending = f".{form.sign}"
-        for name in [name for name in left if name.endswith(ending)]:
-            module = name[: -len(ending)]
-            ends = (form.sign, *form.parts)
-            parts = {end: left.pop(f"{module}.{end}") for end in ends if f"{module}.{end}" in left}
-            weights[f"{module}.weight"] = _restore(form, parts, rounding, module, path)
-    if not weights:
-        raise CheckpointError(
-            f"{path} has no weight in a form of {rounding.title}, which {rounding.path} "
-            f"declares: {NOT_ROUNDED}"
-        )
+    weights, left = _each(rounding, tensors, path, _floats)
     activations = [name for name in left if OF_ACTIVATIONS.search(name)]
     for name in activations:
         del left[name]
@@ -104,13 +98,60 @@ def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> d
     return {**left, **weights}
 
 
-def _restore(
-    form: Form, parts: dict[str, Tensor], rounding: Rounding, module: str, path: Path
-) -> Tensor:
+def kept(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Kept]:
+    """Weights that the CPU computes with as they are stored, by the names of unrounded ones.
+
+    Raises CheckpointError as `restored` does.
+    """
+
+    def made(stored: Stored | Tensor) -> Kept | None:
+        bits = f", {stored.bits} bits" if isinstance(stored, Stored) else ""
+        return kept_of(stored, f"{rounding.title}{bits}")
+
+    found, _ = _each(rounding, tensors, path, made)
+    return {name: weight for name, weight in found.items() if weight is not None}
+
+
+def _floats(stored: Stored | Tensor) -> Tensor:
+    floats = stored.floats() if isinstance(stored, Stored) else stored
+    return floats.to(torch.float32).contiguous()
+
+
+def _each(
+    rounding: Rounding,
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    made: Callable[[Stored | Tensor], Weight],
+) -> tuple[dict[str, Weight], dict[str, Tensor]]:
+    """Results of `made` for all rounded weights, by name, and the tensors of no such weight."""
+    left, weights = dict(tensors), dict[str, Weight]()
+    for form in METHODS[rounding.method]:
+        ending = f".{form.sign}"
+        for name in [name for name in left if name.endswith(ending)]:
+            module = name[: -len(ending)]
+            ends = (form.sign, *form.parts)
+            parts = {end: left.pop(f"{module}.{end}") for end in ends if f"{module}.{end}" in left}
+            weights[f"{module}.weight"] = _made(form, parts, rounding, module, path, made)
+    if not weights:
+        raise CheckpointError(
+            f"{path} has no weight in a form of {rounding.title}, which {rounding.path} "
+            f"declares: {NOT_ROUNDED}"
+        )
+    return weights, left
+
+
+def _made(
+    form: Form,
+    parts: dict[str, Tensor],
+    rounding: Rounding,
+    module: str,
+    path: Path,
+    made: Callable[[Stored | Tensor], Weight],
+) -> Weight:
     settings = {**rounding.settings, "of": rounding.of(module)}
     try:
         forms.check_filled(parts)
-        weight = form.restore(parts, settings)
+        return made(form.read(parts, settings))
     except KeyError as error:
         raise CheckpointError(
             f"{path}: {module}.{error.args[0]} is missing, which a weight of {rounding.title} has"
@@ -121,4 +162,3 @@ def _restore(
             f"{path}: the tensors of {module}, rounded by {rounding.title}, contradict one "
             f"another: {what}"
         ) from error
-    return weight.to(torch.float32).contiguous()

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 WORD_BITS = 32
-# Numbers of E2M1, by their code of four bits (OCP Microscaling Formats 1.0, 5.3.3).
-_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-E2M1 = (*_MAGNITUDES, *(-value for value in _MAGNITUDES))
+# Numbers of E2M1, doubled, by their code of four bits (OCP Microscaling Formats 1.0, 5.3.3).
+_MAGNITUDES = (0, 1, 2, 3, 4, 6, 8, 12)
+DOUBLED_E2M1 = (*_MAGNITUDES, *(-value for value in _MAGNITUDES))
 
 
 def unpacked(words: Tensor, bits: int) -> Tensor:
@@ -40,9 +40,9 @@ def halves(packed: Tensor, *, is_low_first: bool) -> Tensor:
     return torch.stack(pair, dim=-1).flatten(-2)
 
 
-def e2m1(codes: Tensor) -> Tensor:
-    """Floating point numbers of four bits by their codes."""
-    return torch.tensor(E2M1, device=codes.device)[codes.long()]
+def doubled_e2m1(codes: Tensor) -> Tensor:
+    """Twice the floating point numbers of four bits, which is whole, by their codes."""
+    return torch.tensor(DOUBLED_E2M1, device=codes.device)[codes.long()]
 
 
 def power_of_two(exponents: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "version", "text", "token_ids", "conversation", "sampling_params", "priority", "omit_special_tokens", "truncate_prompt_tokens", "truncate_prompt_end", "return_prompt_token_ids")
+    __slots__ = ("model", "version", "text", "token_ids", "conversation", "sampling_params", "priority", "omit_special_tokens", "truncate_prompt_tokens", "truncate_prompt_end", "return_prompt_token_ids", "reasoning_in_text")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class GenerateRequest(_message.Message):
     TRUNCATE_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_PROMPT_END_FIELD_NUMBER: _ClassVar[int]
     RETURN_PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_IN_TEXT_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     text: str
@@ -40,7 +41,8 @@ class GenerateRequest(_message.Message):
     truncate_prompt_tokens: int
     truncate_prompt_end: bool
     return_prompt_token_ids: bool
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling_params: _Optional[_Union[SamplingParams, _Mapping]] = ..., priority: _Optional[int] = ..., omit_special_tokens: _Optional[bool] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_prompt_end: _Optional[bool] = ..., return_prompt_token_ids: _Optional[bool] = ...) -> None: ...
+    reasoning_in_text: bool
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling_params: _Optional[_Union[SamplingParams, _Mapping]] = ..., priority: _Optional[int] = ..., omit_special_tokens: _Optional[bool] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_prompt_end: _Optional[bool] = ..., return_prompt_token_ids: _Optional[bool] = ..., reasoning_in_text: _Optional[bool] = ...) -> None: ...
 
 class Conversation(_message.Message):
     __slots__ = ("messages", "tools", "template_variables", "omit_answer_prompt", "continue_final_message", "needed_variables")
@@ -186,7 +188,7 @@ class TokenLogprob(_message.Message):
     def __init__(self, id: _Optional[int] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., token: _Optional[bytes] = ..., logit: _Optional[float] = ...) -> None: ...
 
 class GenerateChunk(_message.Message):
-    __slots__ = ("sample_index", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "model", "version", "usage", "timings", "score", "prompt_logprobs", "stop_token_id", "prompt_token_ids", "num_prompt_tokens")
+    __slots__ = ("sample_index", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "model", "version", "usage", "timings", "score", "prompt_logprobs", "stop_token_id", "prompt_token_ids", "num_prompt_tokens", "reasoning")
     SAMPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +204,7 @@ class GenerateChunk(_message.Message):
     STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
     sample_index: int
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -217,7 +220,8 @@ class GenerateChunk(_message.Message):
     stop_token_id: int
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     num_prompt_tokens: int
-    def __init__(self, sample_index: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[str] = ..., usage: _Optional[_Union[GenerationUsage, _Mapping]] = ..., timings: _Optional[_Union[GenerationTimings, _Mapping]] = ..., score: _Optional[float] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., stop_token_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., num_prompt_tokens: _Optional[int] = ...) -> None: ...
+    reasoning: str
+    def __init__(self, sample_index: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[str] = ..., usage: _Optional[_Union[GenerationUsage, _Mapping]] = ..., timings: _Optional[_Union[GenerationTimings, _Mapping]] = ..., score: _Optional[float] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., stop_token_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., num_prompt_tokens: _Optional[int] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("model", "version", "results", "usage", "timings", "prompt_logprobs", "prompt_token_ids")
@@ -238,7 +242,7 @@ class GenerateResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., results: _Optional[_Iterable[_Union[GeneratedText, _Mapping]]] = ..., usage: _Optional[_Union[GenerationUsage, _Mapping]] = ..., timings: _Optional[_Union[GenerationTimings, _Mapping]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GeneratedText(_message.Message):
-    __slots__ = ("text", "token_ids", "logprobs", "finish_reason", "stop_reason", "score", "stop_token_id")
+    __slots__ = ("text", "token_ids", "logprobs", "finish_reason", "stop_reason", "score", "stop_token_id", "reasoning")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +250,7 @@ class GeneratedText(_message.Message):
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
@@ -253,17 +258,20 @@ class GeneratedText(_message.Message):
     stop_reason: str
     score: float
     stop_token_id: int
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., score: _Optional[float] = ..., stop_token_id: _Optional[int] = ...) -> None: ...
+    reasoning: str
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., score: _Optional[float] = ..., stop_token_id: _Optional[int] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class GenerationUsage(_message.Message):
-    __slots__ = ("prompt_tokens", "output_tokens", "reused_tokens")
+    __slots__ = ("prompt_tokens", "output_tokens", "reused_tokens", "reasoning_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     REUSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     output_tokens: int
     reused_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., reused_tokens: _Optional[int] = ...) -> None: ...
+    reasoning_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., reused_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerationTimings(_message.Message):
     __slots__ = ("queue_seconds", "time_to_first_token_seconds", "inter_token_seconds", "total_seconds")

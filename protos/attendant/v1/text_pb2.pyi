@@ -372,7 +372,7 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., max_texts: _Optional[int] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "version", "task", "precision", "max_tokens", "labels", "embedding_size", "pooling", "example", "origin", "max_batch_size", "symbols", "graph_device", "parent", "layout", "layout_reason", "eos_token_ids", "examples", "has_source", "image_height", "image_width", "image_channels", "num_layers", "num_heads", "vocabulary_size", "has_words", "mask_token", "has_chat_template", "tool_call_form", "sampling_defaults", "score_function", "prompts", "default_prompt", "dimensions", "embedding_kinds", "sparse_size", "token_vector_size", "grammar_kinds")
+    __slots__ = ("name", "version", "task", "precision", "max_tokens", "labels", "embedding_size", "pooling", "example", "origin", "max_batch_size", "symbols", "graph_device", "parent", "layout", "layout_reason", "eos_token_ids", "examples", "has_source", "image_height", "image_width", "image_channels", "num_layers", "num_heads", "vocabulary_size", "has_words", "mask_token", "has_chat_template", "tool_call_form", "reasoning_form", "sampling_defaults", "score_function", "prompts", "default_prompt", "dimensions", "embedding_kinds", "sparse_size", "token_vector_size", "grammar_kinds")
     class SamplingDefaultsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -409,6 +409,7 @@ class Model(_message.Message):
     MASK_TOKEN_FIELD_NUMBER: _ClassVar[int]
     HAS_CHAT_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALL_FORM_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FORM_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     SCORE_FUNCTION_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +448,7 @@ class Model(_message.Message):
     mask_token: str
     has_chat_template: bool
     tool_call_form: str
+    reasoning_form: str
     sampling_defaults: _containers.ScalarMap[str, float]
     score_function: str
     prompts: _containers.RepeatedCompositeFieldContainer[Prompt]
@@ -456,7 +458,7 @@ class Model(_message.Message):
     sparse_size: int
     token_vector_size: int
     grammar_kinds: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., task: _Optional[str] = ..., precision: _Optional[str] = ..., max_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., embedding_size: _Optional[int] = ..., pooling: _Optional[str] = ..., example: _Optional[str] = ..., origin: _Optional[str] = ..., max_batch_size: _Optional[int] = ..., symbols: _Optional[_Iterable[str]] = ..., graph_device: _Optional[str] = ..., parent: _Optional[str] = ..., layout: _Optional[str] = ..., layout_reason: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., has_source: _Optional[bool] = ..., image_height: _Optional[int] = ..., image_width: _Optional[int] = ..., image_channels: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_heads: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., has_words: _Optional[bool] = ..., mask_token: _Optional[str] = ..., has_chat_template: _Optional[bool] = ..., tool_call_form: _Optional[str] = ..., sampling_defaults: _Optional[_Mapping[str, float]] = ..., score_function: _Optional[str] = ..., prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., default_prompt: _Optional[str] = ..., dimensions: _Optional[_Iterable[int]] = ..., embedding_kinds: _Optional[_Iterable[str]] = ..., sparse_size: _Optional[int] = ..., token_vector_size: _Optional[int] = ..., grammar_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., task: _Optional[str] = ..., precision: _Optional[str] = ..., max_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., embedding_size: _Optional[int] = ..., pooling: _Optional[str] = ..., example: _Optional[str] = ..., origin: _Optional[str] = ..., max_batch_size: _Optional[int] = ..., symbols: _Optional[_Iterable[str]] = ..., graph_device: _Optional[str] = ..., parent: _Optional[str] = ..., layout: _Optional[str] = ..., layout_reason: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., has_source: _Optional[bool] = ..., image_height: _Optional[int] = ..., image_width: _Optional[int] = ..., image_channels: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_heads: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., has_words: _Optional[bool] = ..., mask_token: _Optional[str] = ..., has_chat_template: _Optional[bool] = ..., tool_call_form: _Optional[str] = ..., reasoning_form: _Optional[str] = ..., sampling_defaults: _Optional[_Mapping[str, float]] = ..., score_function: _Optional[str] = ..., prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., default_prompt: _Optional[str] = ..., dimensions: _Optional[_Iterable[int]] = ..., embedding_kinds: _Optional[_Iterable[str]] = ..., sparse_size: _Optional[int] = ..., token_vector_size: _Optional[int] = ..., grammar_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Prompt(_message.Message):
     __slots__ = ("name", "text")

@@ -23,6 +23,7 @@ CHAT_FIELDS = {
     "template_variables": "chat_template_kwargs",
 }
 NO_EFFORT, USUAL_EFFORT = "none", "medium"
+REASONING_FORMATS = ("auto", "deepseek", "none")
 CHOICES = "auto, none, required, or a function by its name"
 
 
@@ -123,6 +124,9 @@ class ChatRequest(SamplingFields, kw_only=True):
     echo: bool | None = None
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None  # SGLang's
+    reasoning_format: str | None = None  # llama.cpp's
     reasoning: ReasoningOptions | None = None  # OpenRouter's and SGLang's
     thinking: ThinkingOptions | None = None
 
@@ -147,6 +151,12 @@ class ChatRequest(SamplingFields, kw_only=True):
                 )
 
     def _check_form(self) -> None:
+        if self.reasoning_format not in (None, *REASONING_FORMATS):
+            raise invalid(
+                f"reasoning_format is '{self.reasoning_format[:64]}', expected one of "
+                f"{', '.join(REASONING_FORMATS)}",
+                "reasoning_format",
+            )
         if (self.modalities or ["text"]) != ["text"]:
             raise unsupported("modalities", "the output is text")
         if self.audio is not None:
@@ -305,6 +315,17 @@ class ChatRequest(SamplingFields, kw_only=True):
         if self.thinking is not None and self.thinking.type == "disabled":
             return NO_EFFORT
         return self.reasoning_effort
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        in_text = self.separate_reasoning is False or self.reasoning_format == "none"
+        return {**super().reading, "reasoning_in_text": in_text}
+
+    def told(self, thoughts: str) -> dict[str, str]:
+        """The thoughts by both names that clients read; nothing where they are not wanted."""
+        if self.include_reasoning is False:
+            return {}
+        return {"reasoning_content": thoughts, "reasoning": thoughts}
 
     @property
     def conversation(self) -> Conversation:

@@ -21,6 +21,8 @@ def end_of(result: GeneratedText) -> Values:
 def usage_of(usages: Iterable[GenerationUsage]) -> Values:
     """The tokens of a whole answer."""
     counted = list(usages)
+    num_thoughts = sum(usage.reasoning_tokens for usage in counted)
+    thoughts = {"completion_tokens_details": {"reasoning_tokens": num_thoughts}}
     return {
         **counts_of(
             sum(usage.prompt_tokens for usage in counted),
@@ -29,6 +31,7 @@ def usage_of(usages: Iterable[GenerationUsage]) -> Values:
         "prompt_tokens_details": {
             "cached_tokens": sum(usage.reused_tokens for usage in counted),
         },
+        **(thoughts if num_thoughts else {}),
     }
 
 

@@ -123,14 +123,10 @@ CHATS: tuple[PeerField, ...] = (
     *done("parallel_tool_calls", "functions", "function_call", "modalities", "audio"),
     *done("web_search_options", "chat_template", "chat_template_kwargs"),
     *done("add_generation_prompt", "continue_final_message", "documents", "reasoning_effort"),
-    *done("reasoning", "thinking"),
+    *done("reasoning", "thinking", "include_reasoning", "separate_reasoning"),
+    *done("reasoning_format"),
     *refused("the chat template writes all that there are", "add_special_tokens", neutral=OFF),
     *refused("messages are the prompt", "input_ids", "prompt", "suffix"),
-    *refused("reasoning is in the text of the answer", "include_reasoning", neutral=(True,)),
-    *refused("reasoning is in the text of the answer", "separate_reasoning", neutral=OFF),
-    *refused(
-        "reasoning is in the text of the answer", "reasoning_format", neutral=("none", "auto")
-    ),
     *refused(
         "the model ends its reasoning as it does",
         *("reasoning_budget_message", "reasoning_budget_start_tag", "reasoning_budget_end_tags"),

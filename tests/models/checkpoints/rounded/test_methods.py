@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from models.checkpoints.rounded.declared import rounding_of
+from models.checkpoints.rounded.kept import Kept
+from models.checkpoints.rounded.methods import kept as kept_by
 from models.checkpoints.rounded.methods import restored as restored_by
 from models.checkpoints.weights import headers_alone, read_tensors
 from models.errors import CheckpointError
@@ -136,3 +138,14 @@ def test_scales_of_activations_and_of_the_cache_are_left_out_by_name() -> None:
         found = restored(settings, {**tensors, **beside, "n.weight": torch.ones(2)})
     assert found.keys() == {"m.weight", "n.weight"}
     assert any("m.k_scale" in str(each.message) for each in remarks)
+
+
+def kept_in_form(form: str) -> tuple[Tensor, Kept | None]:
+    """The weight of a form as floats, and with its own numbers."""
+    settings, stored = forms()[form]
+    tensors = {name: tensor for name, tensor in stored.items() if name != "expected"}
+    rounding = rounding_of({"quantization_config": settings}, STORED)
+    assert rounding is not None
+    return restored_by(rounding, tensors, STORED)["m.weight"], kept_by(
+        rounding, tensors, STORED
+    ).get("m.weight")

@@ -1,0 +1,46 @@
+"""A grammar that holds for the answer behind a model's thoughts, and not for the thoughts. Pure."""
+
+import re
+
+from service.grammars.form import Grammar
+from service.grammars.source_text import literal
+
+_FORM, _FORM_EXPRESSION = "form_start", "FORM_START"
+
+
+def behind_thoughts(grammar: Grammar, begin: str, end: str, *, is_open: bool) -> Grammar:
+    """The grammar in Lark of thoughts between their markers, and then of the given form.
+
+    Where thoughts are open already they have no first marker, and must end; else they may be left
+    out. Lines of a grammar in Lark stay where they are.
+    """
+    inner, text = _as_rule(grammar)
+    opening = "" if is_open else _in_expression(begin)
+    before = "thoughts THOUGHT_END?" if is_open else "(thoughts THOUGHT_END?)?"
+    rules = [
+        f"start: {before} {inner}",
+        f"thoughts[lazy]: /{opening}(.|\\n)*{_in_expression(end)}/",
+        r"THOUGHT_END: /[ \n]+/",
+    ]
+    return Grammar("lark", "\n".join([text, *rules]))
+
+
+def _as_rule(grammar: Grammar) -> tuple[str, str]:
+    """The name of a rule for the whole of a grammar, and the grammar in Lark that has it."""
+    match grammar.kind:
+        case "lark":
+            return _FORM, re.sub(r"(?m)^start\b", _FORM, grammar.text)
+        case "json_schema":
+            return _FORM, f"{_FORM}: %json {grammar.text}"
+        case "choice":
+            return _FORM, f"{_FORM}: {' | '.join(map(literal, grammar.choices))}"
+    return _FORM_EXPRESSION, f"{_FORM_EXPRESSION}: /{_slashed(grammar.text)}/"
+
+
+def _slashed(expression: str) -> str:
+    """An expression as it stands between slashes."""
+    return re.sub(r"\\.|/", lambda found: "\\/" if found[0] == "/" else found[0], expression)
+
+
+def _in_expression(text: str) -> str:
+    return re.escape(text).replace("/", r"\/")
