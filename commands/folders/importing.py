@@ -79,7 +79,10 @@ def _with(checkpoint: Checkpoint, certificate: Certificate) -> Checkpoint:
 def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:
     """The checkpoint of a folder or hub id, as the settings ask for it."""
     head_task = settings.task if settings.task in ONE_OUTPUT_TASKS else None
-    checkpoint = load_checkpoint(source, settings.context, head_task, settings.network)
+    is_changed = settings.adapter is not None or settings.yes_no is not None
+    checkpoint = load_checkpoint(
+        source, settings.context, head_task, settings.network, leaves_weights=not is_changed
+    )
     if isinstance(checkpoint.model, TracedDecoder):
         _check_traceable(checkpoint.model, source)
     if settings.adapter is not None:
