@@ -8,7 +8,6 @@ a cap on scores shows only where scores are large, which random prompts do not m
 
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens, H heads, Dh head size
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,18 +117,13 @@ def _check_node(index: int, node: onnx.NodeProto, layer: Layer, sinks: Any) -> N
     query = torch.randn(shape_q, generator=generator)
     key = torch.randn(1, layer.num_kv_heads, num_keys, layer.key_size, generator=generator)
     value = torch.randn(1, layer.num_kv_heads, num_keys, layer.value_size, generator=generator)
-    scaling = layer.others["scaling"] or layer.key_size**-0.5
     repeated = key.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=1)
-    largest = float((query @ repeated.transpose(-1, -2)).abs().max()) * scaling
+    largest = float((query @ repeated.transpose(-1, -2)).abs().max()) * layer.scale
     query = query * ((CAPPED * layer.softcap if layer.softcap else LARGEST_SCORE) / largest)
     seen = layer.mask.seen(torch.tensor([num_keys - 1]), num_keys)
     mask = torch.zeros(1, 1, 1, num_keys).masked_fill(~seen, torch.finfo(torch.float32).min)
-    module = layer.module
-    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-    if eager is None:
-        raise ExportError(f"{type(module).__name__} has no function of its own for attention")
     with torch.inference_mode():
-        expected = eager(module, query, key, value, mask, **layer.others)[0]
+        expected = layer.eager(query, key, value, mask)
     made = _run_node(node, layer, (query, key, value), sinks)
     difference = float(np.abs(made - expected.reshape(made.shape).numpy()).max())
     limit = LIMIT * max(1.0, float(expected.abs().max()))

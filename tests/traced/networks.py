@@ -67,6 +67,8 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     default = factory()
     stated = {**default.to_dict(), **dict.fromkeys(getattr(default, "attribute_map", {}))}
     values = {name: value for name, value in SIZES.items() if name in stated}
+    if "attention_types" in stated:
+        values["attention_types"] = [[["global", "local"], 1]]
     layers = stated.get("layer_types")
     if isinstance(layers, list) and len(set(layers)) > 1:
         kinds = list(dict.fromkeys(layers))

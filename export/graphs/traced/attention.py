@@ -8,9 +8,11 @@ is refused: what it means would be lost. For one thread: the register is of the 
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, H heads, Dh head size
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from torch.nn.functional import pad
 
 from export.errors import ExportError
 from export.graphs.traced.masks import Mask, mask_of, masks_read
+from models.errors import reason
 
 NAME = "attendant"  # of our functions in transformers' registers
 OPERATOR = "GroupQueryAttention"
@@ -32,6 +35,11 @@ IGNORED = frozenset(
     )
 )
 SINKS = ("s_aux", "sinks")
+METHOD = "_attn"
+TOLERANCE = 1e-5
+
+
+Eager = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # query, key, value, mask: [B, S, H, Dv]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +51,18 @@ class Call:
     value: Tensor
     mask: Any
     scale: float
+    eager: Eager  # the same as transformers computes it
     softcap: float = 0.0
     sinks: Tensor | None = None  # [H]
-    module: Any = None  # that asked
-    others: Mapping[str, Any] = field(default_factory=dict)  # arguments as they were given
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What a layer's attention asked for, without its tensors."""
 
-    module: Any
-    others: Mapping[str, Any]  # for transformers' own function
     mask: Mask
+    scale: float
+    eager: Eager
     num_heads: int
     num_kv_heads: int
     key_size: int
@@ -94,7 +101,13 @@ def attention(
     given = {**others, "scaling": scaling, "dropout": 0.0}
     if softcap is not None:
         given["softcap"] = softcap
-    call = Call(query, key, value, attention_mask, scale, softcap or 0.0, sinks, module, given)
+
+    def eager(*inputs: Tensor) -> Tensor:
+        own = sys.modules[type(module).__module__].eager_attention_forward
+        made: Tensor = own(module, *inputs, **given)[0]
+        return made
+
+    call = Call(query, key, value, attention_mask, scale, eager, softcap or 0.0, sinks)
     return _answers[-1](call), None
 
 
@@ -107,10 +120,70 @@ def answered(network: Any, answer: Answer) -> Iterator[None]:  # noqa: ANN401
     AttentionMaskInterface.register(NAME, mask_of)
     _answers.append(answer)
     try:
-        with asking(network.modules(), "_attn_implementation"):
+        with asking(network.modules(), "_attn_implementation"), methods_replaced(network, answer):
             yield
     finally:
         _answers.pop()
+
+
+@contextmanager
+def methods_replaced(network: nn.Module, answer: Answer) -> Iterator[None]:
+    """While entered, methods `_attn` of networks from before the interface ask `answer`.
+
+    They take queries, keys, values and a mask. What they multiply scores by, and which keys a
+    window of their own hides, is found by trial.
+    """
+    found: list[Any] = [each for each in network.modules() if callable(getattr(each, METHOD, None))]
+    try:
+        for module in found:
+            own = getattr(module, METHOD)
+            setattr(module, METHOD, partial(_of_method, own, answer))
+        yield
+    finally:
+        for module in found:
+            module.__dict__.pop(METHOD, None)
+
+
+def _of_method(
+    own: Callable[..., Any],
+    answer: Answer,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any = None,  # noqa: ANN401
+) -> tuple[Tensor, None]:
+    def eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        made: Tensor = own(query, key, value, mask)[0].transpose(1, 2)
+        return made
+
+    if isinstance(attention_mask, Mask):  # while layers are looked at
+        scale, mask = _by_trial(own, query.shape[-1], attention_mask.context)
+        made = answer(Call(query, key, value, mask, scale, eager))
+    else:
+        made = answer(Call(query, key, value, None, 0.0, eager))
+    return made.transpose(1, 2), None
+
+
+def _by_trial(own: Callable[..., Any], size: int, context: int) -> tuple[float, Mask]:
+    """The factor of scores, and the mask with what the method hides by itself."""
+    one, keys = torch.zeros(1, 1, 2, size), torch.zeros(1, 1, 2, size)
+    one[..., 0], keys[..., 0, 0] = 1.0, 1.0
+    weights = own(one, keys, keys, None)[1][0, 0, 1]
+    found = float((weights[0] / weights[1]).log())
+    usual = (1.0, size**-0.5, 1.0 / size)
+    scale = min(usual, key=lambda each: abs(each - found))
+    if abs(scale - found) > TOLERANCE * abs(found):
+        scale = found
+
+    def seen(_: Tensor, __: Tensor, places: Tensor, keys: Tensor) -> Tensor:
+        rows = []
+        for place in places.flatten().tolist():
+            empty = torch.zeros(1, 1, place + 1, 1)
+            weights = own(empty[..., -1:, :], empty, empty, None)[1].flatten()
+            rows.append(pad(weights > 0, (0, keys.shape[-1] - len(weights))))
+        return torch.stack(rows)
+
+    return scale, Mask.read(seen, context)
 
 
 @contextmanager
@@ -144,7 +217,7 @@ class Look:
             raise ExportError(f"layer {len(self.layers)} looks ahead: its mask is {call.mask}")
         value_size = call.value.shape[-1]
         sizes = num_heads, call.key.shape[1], size, value_size
-        layer = Layer(call.module, call.others, call.mask, *sizes, call.softcap)
+        layer = Layer(call.mask, call.scale, call.eager, *sizes, call.softcap)
         self.layers.append(layer)
         return call.query.new_zeros(num_rows, num_tokens, num_heads, value_size)
 
@@ -153,7 +226,15 @@ def looked_at(network: Any, forward: Callable[[], object], context: int) -> list
     """What each layer asks for in one forward pass, with the masks of texts of `context` tokens."""
     look = Look()
     with torch.inference_mode(), answered(network, look), masks_read(context):
-        forward()
+        try:
+            forward()
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(
+                f"{type(network).__name__} does not compute with attention that is not its own: "
+                f"{reason(error)}"
+            ) from error
     return look.layers
 
 
@@ -175,7 +256,7 @@ class Emit:
         options: dict[str, Any] = {
             "num_heads": layer.num_heads,
             "kv_num_heads": layer.num_kv_heads,
-            "scale": call.scale,
+            "scale": layer.scale,
         }
         if call.softcap:
             options["softcap"] = float(call.softcap)

@@ -19,6 +19,7 @@ from export.graphs.graph import check_fused, clean, export_program
 from export.graphs.traced.attention import Emit, Layer, answered, looked_at
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
+from models.errors import reason
 from models.networks.traced import TracedDecoder
 from service.generation.decoders.shape import cache_names
 
@@ -36,7 +37,14 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
     shapes = of_ids, of_positions, (*of_others, *[of_cache] * len(pasts))
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
     with with_norms(decoder.network), with_experts(decoder.network) as num_experts:
-        program = export_program(TracedStep(decoder, layers), tensors, inputs, shapes)
+        try:
+            program = export_program(TracedStep(decoder, layers), tensors, inputs, shapes)
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(
+                f"{type(decoder.network).__name__} cannot be traced: {reason(error)}"
+            ) from error
     model = clean(program, inputs, outputs)
     check_fused(model, OPERATOR, len(layers))
     num_emitted = sum(node.op_type == "MoE" for node in model.graph.node)

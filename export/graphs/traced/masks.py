@@ -7,7 +7,7 @@ exactly one of the forms that an operator has.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ class Mask:
 
     is_causal: bool
     window: int = 0  # the token itself counts; 0: no window. Of a mask to both sides: each side
+    context: int = field(default=0, compare=False)  # tokens of the texts that it was read for
 
     @classmethod
     def read(cls, function: MaskFunction, context: int) -> "Mask":
@@ -37,11 +38,11 @@ class Mask:
         is_causal = (not bool(row[0, middle + 1 :].any()) and context > 1) or context == 1
         num_seen = int(row[1].sum())
         if is_causal:
-            mask = cls(is_causal=True, window=0 if num_seen == context else num_seen)
+            mask = cls(True, 0 if num_seen == context else num_seen, context)
         else:
             right = int(row[0, middle + 1 :].sum())
             is_full = bool(row.all())
-            mask = cls(is_causal=False, window=0 if is_full else right)
+            mask = cls(False, 0 if is_full else right, context)
         mask.check(function, context)
         return mask
 
@@ -63,6 +64,10 @@ class Mask:
         if self.is_causal:
             return (distance >= 0) & ((distance < self.window) if self.window else True)
         return distance.abs() <= self.window if self.window else distance.abs() >= 0
+
+    def __getitem__(self, _: object) -> "Mask":
+        """The mask for as many keys as there are: networks cut masks to the length of keys."""
+        return self
 
     def __str__(self) -> str:
         kind = "causal" if self.is_causal else "full"
