@@ -67,6 +67,8 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     default = factory()
     stated = {**default.to_dict(), **dict.fromkeys(getattr(default, "attribute_map", {}))}
     values = {name: value for name, value in SIZES.items() if name in stated}
+    if "qk_rope_head_dim" in stated:  # in which `head_dim` is that of the rotated part
+        values["head_dim"] = values["qk_rope_head_dim"]
     if "attention_types" in stated:
         values["attention_types"] = [[["global", "local"], 1]]
     layers = stated.get("layer_types")

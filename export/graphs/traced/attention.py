@@ -58,7 +58,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a layer's attention asked for, without its tensors."""
+    """The mask, scale and sizes of one layer's attention."""
 
     mask: Mask
     scale: float
@@ -90,7 +90,10 @@ def attention(
     softcap: float | None = None,
     **others: Any,  # noqa: ANN401
 ) -> tuple[Tensor, None]:
-    """What transformers calls. Raises `ExportError` for an argument of unknown meaning."""
+    """A layer's attention as the current answer gives it: transformers calls this.
+
+    Raises `ExportError` for an argument of unknown meaning.
+    """
     sinks = next((others[name] for name in SINKS if others.get(name) is not None), None)
     for name, value_given in others.items():
         if name not in IGNORED and name not in SINKS and value_given is not None:
@@ -223,7 +226,7 @@ class Look:
 
 
 def looked_at(network: Any, forward: Callable[[], object], context: int) -> list[Layer]:  # noqa: ANN401
-    """What each layer asks for in one forward pass, with the masks of texts of `context` tokens."""
+    """The layers of one forward pass, with their masks for texts of `context` tokens."""
     look = Look()
     with torch.inference_mode(), answered(network, look), masks_read(context):
         try:

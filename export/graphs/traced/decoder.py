@@ -54,7 +54,7 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
 
 
 def layers_of(decoder: TracedDecoder) -> list[Layer]:
-    """What each layer's attention asks for; raises `ExportError` for what no cache holds."""
+    """The layers of a decoder; raises `ExportError` for layers that no cache holds."""
     network, config = decoder.network, decoder.config
     accepted = inspect.signature(network.forward).parameters
     if "position_ids" not in accepted:

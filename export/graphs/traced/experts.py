@@ -50,7 +50,7 @@ class Gate:
 
 
 def gate_of(module: Any) -> Gate:  # noqa: ANN401 - experts of transformers
-    """What the experts' gate computes. Raises `ExportError` for what the operator has not."""
+    """The gate of these experts. Raises `ExportError` for one that the operator has not."""
     trial = 8 * torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
     numbers = {
         name: float(value)
@@ -134,7 +134,7 @@ class OneNode(nn.Module):
 
 
 def emitted(module: Any, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:  # noqa: ANN401
-    """What transformers calls while a graph is traced."""
+    """The output of experts as one node: transformers calls this while a graph is traced."""
     made: Tensor = module.one_node(hidden, index, weights)
     return made
 

@@ -1,4 +1,4 @@
-"""What a token may see, read of transformers' own mask functions.
+"""Masks of attention, read of transformers' own mask functions.
 
 An argument such as `sliding_window` does not mean the same in every family, and some pass it to a
 function that does not use it. So the function that makes the mask is called on places, and must be
@@ -84,7 +84,7 @@ _reading: list[int] = []  # the context of texts, while masks are read
 
 
 def mask_of(*, mask_function: MaskFunction, **_: object) -> Mask | None:
-    """What transformers calls for a mask: the mask itself while it is read, else none."""
+    """The mask itself while masks are read, else none: transformers calls this."""
     return Mask.read(mask_function, _reading[-1]) if _reading else None
 
 

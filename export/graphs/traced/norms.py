@@ -31,7 +31,7 @@ class OneNorm(nn.Module):
 
 
 def as_one(module: nn.Module) -> OneNorm | None:
-    """The same as one operator, where trials show that it is a root mean square norm."""
+    """The module as one operator, where trials show that it is a root mean square norm."""
     parameters = list(module.named_parameters())
     eps = next((getattr(module, n) for n in NAMES if isinstance(getattr(module, n, 0), float)), 0.0)
     eps = next((getattr(module, n) for n in NAMES if hasattr(module, n)), eps)
