@@ -91,6 +91,7 @@ def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> Trace
     for parameter in network.parameters():
         noise = torch.randn_like(parameter) * gain
         parameter.copy_(parameter + noise if parameter.dim() == 1 else noise)
+    network.get_input_embeddings().weight[PADDING] = 0  # as PyTorch keeps the row of padding
     text = config.get_text_config()
     sizes = TracedConfig(
         {**config.to_dict(), "pad_token_id": PADDING},
