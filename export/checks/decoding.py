@@ -151,7 +151,7 @@ def num_steps_of(network: torch.nn.Module) -> int:
     return NUM_STEPS_OF_LARGE if is_large(network) else NUM_STEPS
 
 
-def logits_rounding(network: DecoderNetwork) -> float:
+def logits_rounding(network: AnyDecoder) -> float:
     """The largest error of PyTorch's own logits in float32."""
     longest = min(network.config.max_positions, max(PROMPT_TOKENS) + num_steps_of(network))
     row_1S = torch.tensor(random_rows(network.config.vocab_size, [longest], longest))

@@ -168,8 +168,8 @@ class _Decoder:
         if kind.precision in HALF:
             return self._build_half(kind)
         network, precision = self.network, kind.precision
-        if is_large(network) and precision != "fp32":
-            self._check_kinds()
+        if is_large(network) and precision != "fp32" and not isinstance(network, TracedDecoder):
+            self._check_kinds(network)
         graph, prefill = self._graphs(precision)
         self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
         parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
@@ -185,10 +185,10 @@ class _Decoder:
         )
         return Built(graph, variant, prefill, adapted=self._with_adapters(graph, precision))
 
-    def _check_kinds(self) -> None:
+    def _check_kinds(self, network: DecoderNetwork) -> None:
         """Raise `ExportError` where a layer of any kind is traced to something else."""
         self.on_step("comparing a layer of each kind with PyTorch in float32")
-        small, parity = measure_kinds(self.network)
+        small, parity = measure_kinds(network)
         LIMITS["fp32"].check(parity, lambda: logits_rounding(small))
 
     def _with_adapters(
