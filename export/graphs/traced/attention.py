@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from export.errors import ExportError
-from export.graphs.traced.masks import Mask, mask_of, masks_read
+from export.graphs.traced.masks import Mask, UnreadMask, mask_of, masks_read
 from models.errors import reason
 
 NAME = "attendant"  # of our functions in transformers' registers
@@ -211,6 +211,8 @@ class Look:
 
     def __call__(self, call: Call) -> Tensor:
         num_rows, num_heads, num_tokens, size = call.query.shape
+        if isinstance(call.mask, UnreadMask):
+            raise ExportError(f"layer {len(self.layers)}: {call.mask.why}")
         if not isinstance(call.mask, Mask):
             raise ExportError(
                 f"layer {len(self.layers)} is given {type(call.mask).__name__} for a mask, which "

@@ -80,12 +80,24 @@ def _seen(function: MaskFunction, places: Tensor, num_keys: int) -> Tensor:
     return torch.as_tensor(seen).expand(len(places), num_keys).bool()
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadMask:
+    """A mask that no node can have; networks make such masks for layers that they do not have."""
+
+    why: str
+
+
 _reading: list[int] = []  # the context of texts, while masks are read
 
 
-def mask_of(*, mask_function: MaskFunction, **_: object) -> Mask | None:
+def mask_of(*, mask_function: MaskFunction, **_: object) -> Mask | UnreadMask | None:
     """The mask itself while masks are read, else none: transformers calls this."""
-    return Mask.read(mask_function, _reading[-1]) if _reading else None
+    if not _reading:
+        return None
+    try:
+        return Mask.read(mask_function, _reading[-1])
+    except ExportError as error:
+        return UnreadMask(str(error))
 
 
 @contextmanager
