@@ -155,7 +155,10 @@ ROOMS = {
     "export/settings": Room("errors models/settings models/data service/contract"),
     "export/general_examples": Room("service/contract"),
     "export/examples": Room("errors settings general_examples models service/contract"),
-    "export/adopted": Room("errors graphs models service/errors service/contract service/runtime"),
+    "export/adopted": Room(
+        "errors graphs models service/errors service/contract service/runtime"
+        " service/generation/decoders"
+    ),
     "export/graphs": Room(
         "errors settings models service/contract service/runtime service/generation/decoders"
     ),

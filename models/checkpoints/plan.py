@@ -75,6 +75,7 @@ USES: Mapping[str, str] = {
     ),
     "source.spm": "tokenizer",
     "generation_config.json": "sampling, and what ends a text",
+    "genai_config.json": "sizes, sampling, what ends a text, and names of tensors",
     "modules.json": "steps from text to vector",
     "config_sentence_transformers.json": "prompts and similarity",
     "sentence_*_config.json": "longest text",
