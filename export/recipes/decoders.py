@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 
 from export.checks.adapted_decoding import check_adapted
-from export.checks.decoding import ParityLimits, measure_parity
+from export.checks.decoding import ParityLimits, is_large, logits_rounding, measure_parity
+from export.checks.kinds import measure_kinds
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
@@ -53,10 +54,10 @@ GEMMA = "gelu_tanh"  # the activation of all Gemmas, and of no other family of L
 # would have chosen otherwise is the precision's cost, large with random weights; the last limit
 # only tells a coarse graph from a wrong one.
 LIMITS: dict[Precision, ParityLimits] = {
-    "fp32": ParityLimits(1e-3, 0.0, 1e-4, 0.0),
+    "fp32": ParityLimits(1e-5, 0.0, 1e-4, 0.0),
     "fp16": ParityLimits(0.5, 0.05, 0.5, 0.05),
     # Compared in float32, with weights of eight bits: only those move what PyTorch would choose.
-    "bf16": ParityLimits(1e-3, 0.0, 1e-4, 0.25),
+    "bf16": ParityLimits(1e-5, 0.0, 1e-4, 0.25),
     "int8": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
@@ -164,10 +165,12 @@ class _Decoder:
         if kind.precision in HALF:
             return self._build_half(kind)
         network, precision = self.network, kind.precision
+        if is_large(network) and precision != "fp32":
+            self._check_kinds()
         graph, prefill = self._graphs(precision)
         self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
         parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
-        LIMITS[precision].check(parity)
+        LIMITS[precision].check(parity, lambda: logits_rounding(network))
         variant = Variant(
             precision,
             fused_ops(graph),
@@ -178,6 +181,12 @@ class _Decoder:
             device="cpu",  # CUDA's GroupQueryAttention has no float32
         )
         return Built(graph, variant, prefill, adapted=self._with_adapters(graph, precision))
+
+    def _check_kinds(self) -> None:
+        """Raise `ExportError` where a layer of any kind is traced to something else."""
+        self.on_step("comparing a layer of each kind with PyTorch in float32")
+        small, parity = measure_kinds(self.network)
+        LIMITS["fp32"].check(parity, lambda: logits_rounding(small))
 
     def _with_adapters(
         self, plain: onnx.ModelProto, precision: Precision
@@ -208,7 +217,7 @@ class _Decoder:
             checked = with_norms_apart(widened(graph) if precision == "bf16" else graph)
             self.on_step(f"{kind.name}: comparing cached decoding with recomputing from scratch")
             measured = measure_parity(network, checked, is_exact=False)
-            LIMITS[precision].check(measured)
+            LIMITS[precision].check(measured, lambda: logits_rounding(network))
             parity = measured.to_dict()
             perplexity = self._checked_perplexity(checked, precision)
         if is_for_cuda:
