@@ -40,7 +40,7 @@ def _explain(
         folders = FolderSettings(revision=revision, offline=offline, folder_cache=folder_cache)
         given = parse_source(source)
         wish = GraphWish(given.variant or variant, precision)
-        plan = recognise(folder_of(given, folders), wish)
+        plan = recognise(folder_of(given, folders, wish=wish), wish)
         explanation = explained(source, plan, settings, precision, folders.cache)
     if as_json:
         typer.echo(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False))

@@ -193,7 +193,7 @@ def _text_of(path: str | None) -> str | None:
 
 
 def _fetched(source: Source, wishes: Wishes) -> Path:
-    return folder_of(source, wishes.settings, check_small_files)
+    return folder_of(source, wishes.settings, check_small_files, wishes.graph_of(source))
 
 
 def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, reports: Reports) -> Cost:

@@ -11,7 +11,8 @@ from os.path import exists  # Path.exists raises for names that no file system t
 from pathlib import Path
 
 from commands.folders.settings import FolderSettings
-from models.checkpoints.plan import name_of
+from models.checkpoints.graph_files import GraphWish
+from models.checkpoints.plan import ANY_GRAPH, name_of
 from models.errors import CheckpointError, shown
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
@@ -64,7 +65,10 @@ def parse_source(given: str) -> Source:
 
 
 def folder_of(
-    source: Source, settings: FolderSettings, check: Callable[[Path], object] = lambda _: None
+    source: Source,
+    settings: FolderSettings,
+    check: Callable[[Path], object] = lambda _: None,
+    wish: GraphWish = ANY_GRAPH,
 ) -> Path:
     """The folder on this machine; a hub id is downloaded first. Raises `CheckpointError`."""
     if source.is_folder:
@@ -78,7 +82,9 @@ def folder_of(
         ) from error
     revision = source.revision or settings.revision
     is_offline = settings.offline or is_offline_by_variable()
-    return download_folder(source.where, revision=revision, is_offline=is_offline, check=check)
+    return download_folder(
+        source.where, revision=revision, is_offline=is_offline, check=check, wish=wish
+    )
 
 
 def commit_of(source: Source, settings: FolderSettings) -> str | None:
