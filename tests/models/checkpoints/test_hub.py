@@ -175,7 +175,7 @@ def test_of_graphs_alone_the_one_that_is_meant_is_fetched(
     names = ["model.onnx", "model.onnx_data", "model_q4.onnx"]
     for name in ("config.json", "tokenizer.json", *(f"onnx/{each}" for each in names)):
         (tmp_path / "Mine" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "Mine" / name).write_text('{"model_type": "of no import"}')
+        (tmp_path / "Mine" / name).write_text(json.dumps({"model_type": name}))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def fetched(wish: GraphWish | None) -> set[str]:
@@ -186,7 +186,7 @@ def test_of_graphs_alone_the_one_that_is_meant_is_fetched(
     assert fetched(None) == set()
     assert fetched(GraphWish()) == {"onnx/model.onnx", "onnx/model.onnx_data"}
     assert fetched(GraphWish("q4")) == {"onnx/model_q4.onnx"}
-    (tmp_path / "Mine" / "model.safetensors").write_text("")
-    (tmp_path / "Mine" / "onnx" / "model_fp16.onnx").write_text("")
+    (tmp_path / "Mine" / "model.safetensors").write_text("weights")
+    (tmp_path / "Mine" / "onnx" / "model_fp16.onnx").write_text("in half")
     assert fetched(GraphWish()) == {"model.safetensors"}
     assert fetched(GraphWish("fp16")) == {"onnx/model_fp16.onnx"}
