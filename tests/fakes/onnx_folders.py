@@ -38,15 +38,15 @@ class _Ordered(torch.nn.Module):
         return tuple(made[name] for name in self.outputs)
 
 
-def ids_of(folder: Path, *text: str) -> tuple[np.ndarray, np.ndarray]:
+def ids_of(folder: Path, text: str, pair: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Ids and types of a text or pair by the folder's tokenizer, [1, S] each."""
-    encoding = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(*text)
+    encoding = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text, pair)
     return np.array([encoding.ids]), np.array([encoding.type_ids])
 
 
-def run_alone(folder: Path, graph: str, *text: str) -> list[np.ndarray]:
+def run_alone(folder: Path, graph: str, text: str, pair: str | None = None) -> list[np.ndarray]:
     """The outputs of a folder's graph for one text, as ONNX Runtime gives them."""
-    ids, types = ids_of(folder, *text)
+    ids, types = ids_of(folder, text, pair)
     session = onnxruntime.InferenceSession(folder / graph)
     given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
     given["position_ids"] = np.arange(ids.shape[1])[None]
@@ -126,11 +126,15 @@ def image_folder(folder: Path) -> Any:
     """Write a folder of a tiny classifier of images, and return its network."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.manual_seed(3)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.ViTConfig(
-        **sizes, intermediate_size=24, image_size=8, patch_size=4, num_labels=3
-    )
-    inner: Any = transformers.ViTForImageClassification(config).eval()
+    sizes: dict[str, Any] = {
+        "num_labels": 3,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    config = transformers.ViTConfig(**sizes, intermediate_size=24, image_size=8, patch_size=4)
+    made: Any = transformers.ViTForImageClassification(config)
+    inner = made.eval()
     folder.mkdir(parents=True)
     values = {**config.to_dict(), "architectures": [type(inner).__name__]}
     (folder / "config.json").write_text(json.dumps(values))

@@ -122,7 +122,7 @@ def test_a_dense_step_is_added_to_the_graph(embedder: Path, tmp_path: Path) -> N
     stated = {"embedding_dimension": 24, "pooling_mode": "mean"}
     folder = with_pooling(embedder, tmp_path / "mine", stated, "Dense")
     (folder / "2_Dense").mkdir()
-    dense = {"in_features": 24, "out_features": 5, "bias": True}
+    dense: dict[str, Any] = {"in_features": 24, "out_features": 5, "bias": True}
     dense["activation_function"] = "torch.nn.modules.activation.Tanh"
     (folder / "2_Dense" / "config.json").write_text(json.dumps(dense))
     random = np.random.default_rng(1)
@@ -292,7 +292,7 @@ def test_weights_come_before_graphs_where_torch_is_installed(
 
 
 def test_a_graph_is_made_a_model_without_torch(embedder: Path, tmp_path: Path) -> None:
-    job = {
+    job: dict[str, Any] = {
         "form": "onnx",
         "folder": str(embedder),
         "import": {},
@@ -376,6 +376,21 @@ def rename_output(model: onnx.ModelProto) -> None:
     model.graph.output[0].name = "answer"
 
 
+def two_graphs(folder: Path) -> None:
+    (folder / "model.onnx").rename(folder / "text.onnx")
+    (folder / "image.onnx").touch()
+
+
+def short_data(folder: Path) -> None:
+    relocated(folder, "model.onnx_data")
+    os.truncate(folder / "model.onnx_data", 100)
+
+
+def no_config(folder: Path) -> None:
+    changed(folder, rename_output)
+    (folder / "config.json").unlink()
+
+
 ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     "0 bytes": (lambda f: (f / "model.onnx").write_bytes(b""), "is not a readable graph in ONNX"),
     "noise": (lambda f: (f / "model.onnx").write_bytes(b"\xff" * 99), "is not a readable graph"),
@@ -390,7 +405,7 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     "stray input": (lambda f: changed(f, stray_input), "the graph takes the input 'task_id'"),
     "stray output": (lambda f: changed(f, rename_output), "needs an output logits of 2 axes"),
     "two graphs": (
-        lambda f: (f / "model.onnx").rename(f / "text.onnx") and (f / "image.onnx").touch(),
+        two_graphs,
         "graphs of 2 networks, image, text: name one of them by --variant",
     ),
     "no data": (
@@ -398,7 +413,7 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
         "gone is missing, which model.onnx has its weights",
     ),
     "short data": (
-        lambda f: (relocated(f, "model.onnx_data"), os.truncate(f / "model.onnx_data", 100)),
+        short_data,
         "has 100 bytes, and model.onnx reads",
     ),
     "path out": (lambda f: relocated(f, "../secret"), "must name a file beside it"),
@@ -414,7 +429,7 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
     "no config": (
-        lambda f: (changed(f, rename_output), (f / "config.json").unlink()),
+        no_config,
         "no config.json says what the graph is for, and its outputs, answer, do not either",
     ),
     "config": (lambda f: (f / "config.json").write_text("[]"), "config.json holds a list"),

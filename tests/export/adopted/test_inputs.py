@@ -13,7 +13,7 @@ IDS, MASK, POSITIONS = "input_ids", "attention_mask", "position_ids"
 
 
 def graph_of(
-    *names: str, kind: int = TensorProto.INT64, dims: tuple[object, object] = ("b", "s")
+    *names: str, kind: int = TensorProto.INT64, dims: tuple[str | int, str | int] = ("b", "s")
 ) -> onnx.ModelProto:
     """A graph that gives the sum of what it takes."""
     value = helper.make_tensor_value_info

@@ -1,6 +1,7 @@
 """A hub id gives every file that a folder needs, from a hub on loopback; and weights in parts."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,10 @@ def test_of_graphs_alone_the_one_that_is_meant_is_fetched(
     for name in ("config.json", "tokenizer.json", *(f"onnx/{each}" for each in names)):
         (tmp_path / "Mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "Mine" / name).write_text(json.dumps({"model_type": name}))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def fetched(wish: GraphWish | None) -> set[str]:
+        cache = tempfile.mkdtemp(dir=tmp_path)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
         with fake_hub("owner/Mine", tmp_path / "Mine") as hub:
             download_folder("owner/Mine", hub.url, wish=wish)
             return {name for name in hub.fetched if name.endswith(("onnx", "data", "tensors"))}
