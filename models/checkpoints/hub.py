@@ -8,12 +8,18 @@ anything is fetched. Knows nothing about what the files mean for a network.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+)
 
 from models.checkpoints.chat_templates import CHAT_FILES
 from models.checkpoints.embedder_use import USE_FILE
@@ -42,6 +48,7 @@ from models.json_files import read_json
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 MAX_MODULES = 64
+TIMEOUT_S = 10.0
 MODEL_FILES = (
     CONFIG_FILE,
     "generation_config.json",
@@ -92,21 +99,12 @@ def download_folder(
     `wish` a graph in ONNX is fetched in place of weights where there are none, where it names a
     variant, or where no PyTorch could read weights.
     """
-    source = _Repository(
-        hub_id, endpoint or os.environ.get("HF_ENDPOINT") or None, revision, is_offline=is_offline
-    )
-    folder = source.fetch(SMALL_FILES)
+    source = Repository(hub_id, endpoint, revision, is_offline=is_offline)
+    folder = fetch_small_files(source)
     graph = None if wish is None else _graph_of(source.names(folder), wish)
     if graph is None:
         check(folder)
-    modules = module_folders(folder / MODULES_FILE)
-    encoder, others = (modules[0], modules[1:]) if modules else ("", [])
-    source.fetch(
-        [
-            *_in(encoder, MODEL_FILES),
-            *(path for module in others for path in _in(module, [CONFIG_FILE])),
-        ]
-    )
+    encoder, *others = modules_of(folder)
     if graph is not None:
         source.fetch([graph.name, *(f"{graph.name}{end}" for end in DATA)])
         for module in others:
@@ -114,8 +112,6 @@ def download_folder(
         return folder
     if (folder / ADAPTER_CONFIG).is_file():
         source.fetch([ADAPTER_WEIGHTS])
-    if not (folder / encoder / TOKENIZER_FILE).is_file():
-        source.fetch(_in(encoder, OTHER_TOKENIZERS))
     source.fetch(HEAD_FILES)
     for module in dict.fromkeys(["", encoder, *others]):
         if (folder / module / CONFIG_FILE).is_file():
@@ -129,6 +125,26 @@ def _graph_of(names: Collection[str], wish: GraphWish) -> GraphFile | None:
     is_wished = wish.variant is not None or not has_torch()
     takes = bool(graphs) and (is_wished or not is_complete(names))
     return choose(graphs, wish) if takes else None
+
+
+def fetch_small_files(source: "Repository") -> Path:
+    """The folder with all that says what there is."""
+    folder = source.fetch(SMALL_FILES)
+    encoder, *others = modules_of(folder)
+    source.fetch(
+        [
+            *_in(encoder, MODEL_FILES),
+            *(path for module in others for path in _in(module, [CONFIG_FILE])),
+        ]
+    )
+    if not (folder / encoder / TOKENIZER_FILE).is_file():
+        source.fetch(_in(encoder, OTHER_TOKENIZERS))
+    return folder
+
+
+def modules_of(folder: Path) -> list[str]:
+    """The folders of its modules, that of the network first; itself where it lists none."""
+    return module_folders(folder / MODULES_FILE) or [""]
 
 
 def module_folders(path: Path) -> list[str]:
@@ -146,7 +162,7 @@ def module_folders(path: Path) -> list[str]:
     return folders
 
 
-def _fetch_weights(source: "_Repository", folder: Path, module: str) -> None:
+def _fetch_weights(source: "Repository", folder: Path, module: str) -> None:
     """Weights of a module in the first form that the repository has."""
     place = folder / module
     for whole, index in FORMS:
@@ -164,7 +180,7 @@ def _in(module: str, names: Iterable[str]) -> list[str]:
     return [f"{module}/{name}" if module else name for name in names]
 
 
-class _Repository:
+class Repository:
     """The files of one repository; all are of the commit that was the newest at first."""
 
     def __init__(
@@ -175,7 +191,8 @@ class _Repository:
         *,
         is_offline: bool = False,
     ) -> None:
-        self._hub_id, self._endpoint, self._is_offline = hub_id, endpoint, is_offline
+        self._hub_id, self._is_offline = hub_id, is_offline
+        self._endpoint = endpoint or os.environ.get("HF_ENDPOINT") or None
         self._commit = revision
 
     def names(self, folder: Path) -> list[str]:
@@ -188,25 +205,51 @@ class _Repository:
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The folder with those of the files that there are; raises `CheckpointError`."""
-        hub_id = self._hub_id
-        try:
+        with _errors_of(self._hub_id):
             folder = Path(
                 snapshot_download(
-                    hub_id,
+                    self._hub_id,
                     allow_patterns=list(names),
                     endpoint=self._endpoint,
                     revision=self._commit,
                     local_files_only=self._is_offline,
                 )
             )
-        except LocalEntryNotFoundError as error:
-            raise CheckpointError(
-                f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
-                "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
-            ) from error
-        except (HfHubHTTPError, HFValidationError, OSError) as error:
-            raise CheckpointError(
-                f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
-            ) from error
         self._commit = folder.name  # the cache has a folder for each commit
         return folder
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all files by name; none where the hub does not say."""
+        try:
+            listed = HfApi(self._endpoint).model_info(
+                self._hub_id, revision=self._commit, files_metadata=True, timeout=TIMEOUT_S
+            )
+        except Exception:  # of the network, whose library is the hub's own choice
+            return {}
+        return {each.rfilename: each.size or 0 for each in listed.siblings or ()}
+
+    def header(self, name: str) -> dict[str, Any]:
+        """Types and shapes of the tensors of a file, as its first bytes state them; or nothing."""
+        try:
+            read = HfApi(self._endpoint).parse_safetensors_file_metadata(
+                self._hub_id, name, revision=self._commit
+            )
+        except Exception:  # the same
+            return {}
+        return {tensor: asdict(stated) for tensor, stated in read.tensors.items()}
+
+
+@contextmanager
+def _errors_of(hub_id: str) -> Iterator[None]:
+    """While entered, what the hub refuses is a `CheckpointError` that says what to do."""
+    try:
+        yield
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
+            "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise CheckpointError(
+            f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
+        ) from error

@@ -1,1 +1,1 @@
-"""Graphs of other programs, edited for the server."""
+"""Tests of export/adopted."""
