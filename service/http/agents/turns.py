@@ -1,4 +1,4 @@
-"""What both APIs make of their bodies: messages of a chat, and errors in the body's own words."""
+"""A chat in the making, from the bodies of both APIs, and errors in the words of a body."""
 
 from collections.abc import Mapping
 from typing import Any
