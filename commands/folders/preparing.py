@@ -20,7 +20,7 @@ from commands.folders.cache import Cache, Entry
 from commands.folders.cost import Cost, cost_of, cost_of_graph, default_precision, free_memory
 from commands.folders.explanation import install_of
 from commands.folders.keys import contents_of, key_of
-from commands.folders.reports import Reports, decisions
+from commands.folders.reports import Reports, cost_of_rounding, decisions
 from commands.folders.running import PreparationError, run_worker
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import Source, commit_of, folder_of, parse_source
@@ -179,6 +179,9 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         f"{source.name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
     )
     reports.say(f"{source.name}: {made.facts['certificate']}")
+    changed = cost_of_rounding(made.facts["precision"], made.facts.get("parity", {}))
+    if changed:
+        reports.say(f"{source.name}: {changed}")
     return folder.resolve(), made
 
 
