@@ -118,7 +118,7 @@ def test_an_adapter_is_merged_as_peft_does(kind: str, tmp_path: Path) -> None:
 def test_a_file_of_gguf_is_read_by_transformers_too(kind: str, tmp_path: Path) -> None:
     """Rows of queries that are left in the file's order are found."""
     pytest.importorskip("accelerate")
-    letters = list(bytes_to_unicode().values())
+    letters = list(bytes_to_unicode().values())  # type: ignore[no-untyped-call]
     further = {
         "tokenizer.ggml.tokens": [*letters, "th", "<end>"],
         "tokenizer.ggml.token_type": [1] * (len(letters) + 2),
