@@ -10,6 +10,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.contract.precision import INT8_PRODUCTS
+from service.runtime.cpus import cpu_flags
+
 # Bytes of a graph per weight; int8 keeps tables of words in float32.
 GRAPH_BYTES = {
     "fp32": 4.0,
@@ -18,6 +21,7 @@ GRAPH_BYTES = {
     "int8": 1.3,
     "int8-weights": 1.3,
     "int4-weights": 0.8,
+    "stored": 1.1,
 }
 LIBRARY_BYTES = 900_000_000  # torch and the exporter
 EXPORT_BYTES_PER_WEIGHT = 20
@@ -40,10 +44,16 @@ class Cost:
     seconds: float
 
 
-def default_precision(num_weights: int, *, has_cuda: bool) -> str:
-    """The precision of a folder's graph where none is named."""
+def default_precision(num_weights: int, *, has_cuda: bool, is_kept: bool = False) -> str:
+    """The precision of a folder's graph where none is named.
+
+    With `is_kept`, a CPU with products of int8 computes with the folder's rounded weights as they
+    are.
+    """
     if has_cuda:
         return "fp16"
+    if is_kept and not cpu_flags().isdisjoint(INT8_PRODUCTS):
+        return "stored"
     return "fp32" if num_weights <= LARGEST_IN_FLOAT else "int8"
 
 

@@ -93,7 +93,9 @@ def explain(
     if not plan.refusal and plan.needs and not [n for n in plan.needs if find_spec(n) is None]:
         details = _details(plan, settings)
     num_weights = (details.num_weights if details else 0) or plan.num_weights
-    chosen = default_precision(num_weights, has_cuda=False) if precision == "auto" else precision
+    chosen = precision
+    if precision == "auto":
+        chosen = default_precision(num_weights, has_cuda=False, is_kept=bool(plan.kept))
     cost = cost_of(num_weights, chosen)
     if plan.form == ONNX.name:
         cost = cost_of_graph(plan.num_bytes, plan.precision)
@@ -132,6 +134,8 @@ def page(explanation: Explanation) -> Group:
         rows.add_row("task", _task(plan, details))
         if details is not None:
             rows.add_row("texts", _texts(details))
+        if plan.kept:
+            rows.add_row("products", _products(plan, explanation.cost.precision))
     if plan.taken:
         rows.add_row("taken", _files(plan.taken))
     if plan.left_out:
@@ -164,6 +168,16 @@ def _what(plan: Plan) -> str:
     if plan.num_bytes:
         parts.append(amount(plan.num_bytes))
     return "; ".join(parts)
+
+
+def _products(plan: Plan, precision: str) -> str:
+    """Types of weights whose numbers a graph keeps, and what becomes of the others."""
+    kept, others = ", ".join(plan.kept), ", ".join(plan.stored_as.keys() - {*plan.kept})
+    if precision != "stored":
+        return f"{kept} become floats, as --precision {precision} computes, or rounds again"
+    return f"with the numbers of {kept}, not rounded again" + (
+        f"; {others} in float" * bool(others)
+    )
 
 
 def _task(plan: Plan, details: Details | None) -> str:

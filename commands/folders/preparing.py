@@ -234,5 +234,6 @@ def _cost_of(plan: Plan, wishes: Wishes) -> Cost:
         return cost_of_graph(plan.num_bytes, plan.precision)
     precision = wishes.precision
     if precision == "auto":
-        precision = default_precision(plan.num_weights, has_cuda=wishes.target == "cuda")
+        has_cuda, is_kept = wishes.target == "cuda", bool(plan.kept)
+        precision = default_precision(plan.num_weights, has_cuda=has_cuda, is_kept=is_kept)
     return cost_of(plan.num_weights, precision)

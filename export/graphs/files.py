@@ -22,7 +22,6 @@ from typing import BinaryIO, Self
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, helper
-from onnx.external_data_helper import uses_external_data
 
 from export.graphs.tensors import (
     bytes_of,
@@ -46,16 +45,6 @@ PACKED = {"MatMul": 1, "Gemm": 1, "MatMulIntegerToFloat": 1, "MatMulNBits": 1}  
 def num_bytes(model: ModelProto) -> int:
     """The size of a graph's weights, which are nearly all of it."""
     return sum(map(size_of, model.graph.initializer))
-
-
-def num_bytes_inside(model: ModelProto) -> int:
-    """The size of the weights that are or will be in the graph, and not in files that it names."""
-    inside = (
-        each
-        for each in model.graph.initializer
-        if is_elsewhere(each) or not uses_external_data(each)
-    )
-    return sum(map(size_of, inside))
 
 
 def bytes_on_disk(path: Path) -> int:
@@ -97,7 +86,7 @@ def save(model: ModelProto, path: Path, max_bytes: int = MAX_MESSAGE_BYTES) -> N
     """
     if any(map(is_elsewhere, model.graph.initializer)):
         max_bytes = min(max_bytes, MAX_EMBEDDED_BYTES)
-    if num_bytes_inside(model) > max_bytes:
+    if num_bytes(model) > max_bytes:
         save_sharing({path: model}, path)
     else:
         onnx.save(_embedding(model), path)

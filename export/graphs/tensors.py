@@ -146,7 +146,9 @@ def bytes_of(tensor: TensorProto) -> bytes | memoryview:
 
 
 def size_of(tensor: TensorProto) -> int:
-    """The number of bytes of a tensor."""
+    """The number of bytes of a tensor; 0 of one in a file that the graph came with."""
+    if tensor.external_data and not is_elsewhere(tensor):
+        return 0
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 

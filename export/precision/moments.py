@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from export.graphs.files import copy_of
+from export.graphs.files import copy_of, settled
 from export.graphs.graph import open_session
 from export.graphs.tensors import bytes_of, key_of
 from export.precision.blockwise import (
@@ -51,7 +51,8 @@ class SampledRounding:
         ]
         self._inputs = [(activation, weight.dims[0]) for activation, weight in products]
         self._places = {_identity(weight): place for place, (_, weight) in enumerate(products)}
-        self._model, self._rows, self._on_step = model, rows, on_step
+        [self._model] = settled([model])
+        self._rows, self._on_step = rows, on_step
         self._max_bytes = max_bytes
         self._moments: dict[str, np.ndarray] = {}
         self._num_rounded = 0

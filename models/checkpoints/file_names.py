@@ -14,3 +14,4 @@ PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
 PICKLED_INDEX_FILE = "pytorch_model.bin.index.json"
 WEIGHT_FORMS = (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE)  # the first is read
+KEPT_FILE = "rounded.safetensors"  # of our own checkpoints: weights as they were rounded
