@@ -156,11 +156,12 @@ def save_sharing(
         and len({file.parent for file in files}) == 1
         and all(map(_is_written, graphs.values()))
     ):
-        for file in files:
-            _link(file, beside.with_suffix(file.suffix))
+        names = {str(file): _named_after(beside, file) for file in files}
+        for linked, name in names.items():
+            _link(Path(linked), name)
         for path, model in graphs.items():
             referring = copy_of(model)
-            _relocate(referring, lambda name: beside.with_suffix(Path(name).suffix).name)
+            _relocate(referring, lambda name: names[name].name)
             onnx.save(referring, path)
         return
     with (
@@ -170,12 +171,18 @@ def save_sharing(
         for path, model in graphs.items():
             written, packed = _without_weights(model), _packed_only(model.graph)
             for tensor in model.graph.initializer:
-                file = weights if tensor.name in packed else tables
+                target = weights if tensor.name in packed else tables
                 if size_of(tensor) < large_bytes:
                     written.graph.initializer.add().CopyFrom(filled(tensor))
                 else:
-                    file.refer(written.graph.initializer.add(), tensor)
+                    target.refer(written.graph.initializer.add(), tensor)
             onnx.save(written, path)
+
+
+def _named_after(beside: Path, file: Path) -> Path:
+    """The name of a file of `settled` graphs beside a graph."""
+    kind = next(each for each in (WEIGHTS_SUFFIX, TABLES_SUFFIX) if file.name.endswith(each))
+    return beside.with_suffix(kind)
 
 
 def _is_written(model: ModelProto) -> bool:
