@@ -34,7 +34,7 @@ GPT_SIZES = GPTConfig(
 )
 
 
-def llama(**fields: object) -> Callable[[], DecoderNetwork]:
+def llama(**fields: Any) -> Callable[[], DecoderNetwork]:
     return lambda: Llama(LlamaConfig.plain(*SIZES, **fields))
 
 
@@ -60,9 +60,9 @@ def network_of(name: str, *, is_lazy: bool = False) -> DecoderNetwork:
     for weight in network.parameters():
         nn.init.normal_(weight, std=0.3)
     for each in network.modules() if is_lazy else ():
-        for weight_name, weight in each._parameters.items():
-            if weight is not None:
-                each._parameters[weight_name] = nn.Parameter(LazyTensor.of_mapped(weight.detach()))
+        for own, held in each._parameters.items():
+            if held is not None:
+                each._parameters[own] = nn.Parameter(LazyTensor.of_mapped(held.detach()))
     return network.eval()
 
 
