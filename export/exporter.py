@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from export.errors import ExportError
+from export.graphs.tensors import made_later
 from export.recipes.attention import export_attention
 from export.recipes.decoders import export_decoder
 from export.recipes.encoder_decoders import export_encoder_decoder
@@ -79,11 +80,12 @@ def export_any(
     if recipe is not export_decoder:
         realise(checkpoint.model)
     checkpoint.model.eval()
-    exported = recipe(checkpoint, settings, held_out, on_step)
-    manifest = replace(exported.manifest, certificate=dict(checkpoint.certificate))
-    exported = replace(exported, manifest=manifest)
-    on_step("writing")
-    folder = write_model(
-        exported, settings.repository, settings.name, settings.version, settings.max_batch_size
-    )
+    with made_later(settings.repository):
+        exported = recipe(checkpoint, settings, held_out, on_step)
+        manifest = replace(exported.manifest, certificate=dict(checkpoint.certificate))
+        exported = replace(exported, manifest=manifest)
+        on_step("writing")
+        folder = write_model(
+            exported, settings.repository, settings.name, settings.version, settings.max_batch_size
+        )
     return Exported(folder, exported.manifest)

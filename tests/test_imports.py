@@ -189,7 +189,7 @@ ROOMS = {
         " service/contract service/runtime service/text service/batching/collate"
     ),
     "export/adapters": Room("errors settings writer models service/contract/adapter"),
-    "export/exporter": Room("errors settings recipes writer models service/contract"),
+    "export/exporter": Room("errors settings graphs recipes writer models service/contract"),
     "commands/pictures": Room(),
     "commands/flags": Room(),
     "commands/columns": Room("flags models/data"),

@@ -12,7 +12,6 @@ go while the graph is served; see `service/generation/decoders/adapter_buffers.p
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; C = P * r
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,7 +32,8 @@ from export.graphs.cached_decoder import (
     check_sizes,
 )
 from export.graphs.gated_layers import PackedFeedForward
-from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.graph import OPSET, check_fused, clean
+from export.graphs.weightless import Weights, export_weightless, skeleton
 from models.networks.layers import FeedForward
 from service.contract.adapter import INPUT_SIDE, OUTPUT_SIDE
 from service.generation.decoders.adapter_buffers import MASK, PREFIX
@@ -51,7 +51,7 @@ class AdapterPlan(NamedTuple):
 def trace_adapted(network: DecoderNetwork, plan: AdapterPlan) -> onnx.ModelProto:
     """The float32 graph, or `ExportError` where the network has no such target."""
     check_sizes(network)
-    decoder = _AdaptedDecoder(copy.deepcopy(network).eval(), plan)
+    decoder, weights = _AdaptedDecoder(skeleton(network), plan), Weights.of(network, torch.float32)
     config = network.config
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     size = (NUM_ROWS, config.num_kv_heads, NUM_CACHED, config.head_size)
@@ -72,7 +72,8 @@ def trace_adapted(network: DecoderNetwork, plan: AdapterPlan) -> onnx.ModelProto
         (*of_others, *[of_cache] * len(pasts), *of_adapters),
     )
     inputs, outputs = (*INPUTS, *pasts, MASK, *sides), ("logits", *presents)
-    model = clean(export_program(decoder, tensors, inputs, shapes), inputs, outputs)
+    traced = export_weightless(decoder, tensors, inputs, shapes, OPSET, weights)
+    model = clean(traced, inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     return model
 

@@ -20,7 +20,6 @@ docs/how-to/cuda.md says what was verified on CUDA.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size
 
-import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeAlias
@@ -31,7 +30,8 @@ from torch import Tensor, nn
 
 from export.errors import ExportError
 from export.graphs.gated_layers import PackedFeedForward, RopeTables, grouped_options, joined
-from export.graphs.graph import DTYPES, check_fused, clean, export_program
+from export.graphs.graph import DTYPES, OPSET, check_fused, clean
+from export.graphs.weightless import Weights, export_weightless, skeleton
 from models.networks.attention import MultiHeadAttention
 from models.networks.gpt import GPT, DecoderLayer
 from models.networks.layers import GatedFeedForward
@@ -93,7 +93,7 @@ def trace_decoder(
     check_sizes(network)
     dtype = DTYPES.get(precision, torch.float32)
     attention = NormingAttention if has_norms_inside else CachedAttention
-    decoder = CachedDecoder(copy.deepcopy(network).eval(), attention).to(dtype)
+    decoder, weights = CachedDecoder(skeleton(network), attention), Weights.of(network, dtype)
     config = network.config
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     size = (NUM_ROWS, config.num_kv_heads, NUM_CACHED, config.head_size)
@@ -102,7 +102,8 @@ def trace_decoder(
     (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
     shapes = of_ids, of_positions, (*of_others, *[of_cache] * len(pasts))
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
-    model = clean(export_program(decoder, tensors, inputs, shapes), inputs, outputs)
+    traced = export_weightless(decoder, tensors, inputs, shapes, OPSET, weights)
+    model = clean(traced, inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     return model
 

@@ -12,19 +12,31 @@ No function here makes one message of a graph that may be larger. Knows nothing 
 computes.
 """
 
+import errno
 import hashlib
-import math
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, helper
-from onnx.external_data_helper import uses_external_data
 
+from export.graphs.tensors import (
+    bytes_of,
+    file_of,
+    filled,
+    is_elsewhere,
+    key_of,
+    new_folder,
+    size_of,
+)
+from service.contract.manifest import MODEL_FILENAME
 from service.runtime.shared_weights import TABLES_SUFFIX, WEIGHTS_SUFFIX
 
 MAX_MESSAGE_BYTES = 2**31 - 2**20  # protobuf's limit, and room for the nodes
+MAX_EMBEDDED_BYTES = 2**28  # of a graph in one message, where its weights are made later
 LARGE_BYTES = 2**16  # of a tensor that goes into a file beside its graph
 ALIGNMENT = 2**12  # a page, so that a tensor can be mapped
 PACKED = {"MatMul": 1, "Gemm": 1, "MatMulIntegerToFloat": 1, "MatMulNBits": 1}  # input by operator
@@ -32,13 +44,7 @@ PACKED = {"MatMul": 1, "Gemm": 1, "MatMulIntegerToFloat": 1, "MatMulNBits": 1}  
 
 def num_bytes(model: ModelProto) -> int:
     """The size of a graph's weights, which are nearly all of it."""
-    return sum(map(_size_of, model.graph.initializer))
-
-
-def num_bytes_inside(model: ModelProto) -> int:
-    """The size of the weights that are in the graph itself, and not in files that it names."""
-    inside = (each for each in model.graph.initializer if not uses_external_data(each))
-    return sum(map(_size_of, inside))
+    return sum(map(size_of, model.graph.initializer))
 
 
 def bytes_on_disk(path: Path) -> int:
@@ -53,8 +59,16 @@ def check(model: ModelProto) -> None:
 
     A graph that no protobuf message holds cannot be checked in memory.
     """
-    if num_bytes(model) <= MAX_MESSAGE_BYTES:
-        onnx.checker.check_model(model)
+    checked, num_embedded = _without_weights(model), 0
+    for tensor in model.graph.initializer:
+        if tensor.external_data:  # its numbers are elsewhere: as an input it has a type and a shape
+            dims = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            checked.graph.input.append(dims)
+        else:
+            checked.graph.initializer.add().CopyFrom(tensor)
+            num_embedded += size_of(tensor)
+    if num_embedded <= MAX_MESSAGE_BYTES:
+        onnx.checker.check_model(checked)
 
 
 def copy_of(model: ModelProto) -> ModelProto:
@@ -66,11 +80,66 @@ def copy_of(model: ModelProto) -> ModelProto:
 
 
 def save(model: ModelProto, path: Path, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
-    """Write a graph, with its weights in files beside it where it is larger than a message."""
-    if num_bytes_inside(model) <= max_bytes:
-        onnx.save(model, path)
-    else:
+    """Write a graph, with its weights in files beside it where it is larger than a message.
+
+    Where its weights are made later, they are beside it from `MAX_EMBEDDED_BYTES` on.
+    """
+    if any(map(is_elsewhere, model.graph.initializer)):
+        max_bytes = min(max_bytes, MAX_EMBEDDED_BYTES)
+    if num_bytes(model) > max_bytes:
         save_sharing({path: model}, path)
+    else:
+        onnx.save(_embedding(model), path)
+
+
+def _embedding(model: ModelProto) -> ModelProto:
+    if not any(map(is_elsewhere, model.graph.initializer)):
+        return model
+    whole = _without_weights(model)
+    whole.graph.initializer.extend(map(filled, model.graph.initializer))
+    return whole
+
+
+def settled(graphs: Sequence[ModelProto], max_bytes: int = MAX_EMBEDDED_BYTES) -> list[ModelProto]:
+    """Graphs whose tensors have been made: in files that they share, or small graphs in memory.
+
+    Sessions read these files, and `save` puts them into their place.
+    """
+    if not any(key_of(tensor) for graph in graphs for tensor in graph.graph.initializer):
+        return list(graphs)
+    if sum(map(num_bytes, graphs)) <= max_bytes:
+        return [_embedding(graph) for graph in graphs]
+    folder = new_folder()
+    paths = [folder / f"{place}.onnx" for place in range(len(graphs))]
+    save_sharing(dict(zip(paths, graphs, strict=True)), folder / MODEL_FILENAME)
+    written = [onnx.load(path, load_external_data=False) for path in paths]
+    for graph in written:
+        _relocate(graph, lambda name: str(folder / name))
+    return written
+
+
+def path_for_session(model: ModelProto) -> Path | None:
+    """A graph that refers to files, as a file beside them; None of a graph that does not."""
+    files = _files_of([model])
+    if not files:
+        return None
+    path = files.pop().with_name("session.onnx")
+    referring = copy_of(model)
+    _relocate(referring, lambda name: Path(name).name)
+    onnx.save(referring, path)
+    return path
+
+
+def _files_of(graphs: Iterable[ModelProto]) -> set[Path]:
+    tensors = (tensor for graph in graphs for tensor in graph.graph.initializer)
+    return {file for file in map(file_of, tensors) if file is not None}
+
+
+def _relocate(model: ModelProto, rename: Callable[[str], str]) -> None:
+    for tensor in model.graph.initializer:
+        for field in tensor.external_data:
+            if field.key == "location":
+                field.value = rename(field.value)
 
 
 def save_sharing(
@@ -78,8 +147,23 @@ def save_sharing(
 ) -> None:
     """Write graphs of one folder whose large tensors are in files named after `beside`.
 
-    Tensors with the same bytes are there once, whatever they are called.
+    Tensors with the same bytes are there once, whatever they are called. Files that the graphs
+    refer to already are those, and take their names.
     """
+    files = _files_of(graphs.values())
+    if (
+        files
+        and len({file.parent for file in files}) == 1
+        and all(map(_is_written, graphs.values()))
+    ):
+        names = {str(file): _named_after(beside, file) for file in files}
+        for linked, name in names.items():
+            _link(Path(linked), name)
+        for path, model in graphs.items():
+            referring = copy_of(model)
+            _relocate(referring, lambda name: names[name].name)
+            onnx.save(referring, path)
+        return
     with (
         _WeightsFile.opened(beside.with_suffix(WEIGHTS_SUFFIX)) as weights,
         _WeightsFile.opened(beside.with_suffix(TABLES_SUFFIX)) as tables,
@@ -87,12 +171,32 @@ def save_sharing(
         for path, model in graphs.items():
             written, packed = _without_weights(model), _packed_only(model.graph)
             for tensor in model.graph.initializer:
-                file = weights if tensor.name in packed else tables
-                if _size_of(tensor) < large_bytes:
-                    written.graph.initializer.add().CopyFrom(tensor)
+                target = weights if tensor.name in packed else tables
+                if size_of(tensor) < large_bytes:
+                    written.graph.initializer.add().CopyFrom(filled(tensor))
                 else:
-                    file.refer(written.graph.initializer.add(), tensor)
+                    target.refer(written.graph.initializer.add(), tensor)
             onnx.save(written, path)
+
+
+def _named_after(beside: Path, file: Path) -> Path:
+    """The name of a file of `settled` graphs beside a graph."""
+    kind = next(each for each in (WEIGHTS_SUFFIX, TABLES_SUFFIX) if file.name.endswith(each))
+    return beside.with_suffix(kind)
+
+
+def _is_written(model: ModelProto) -> bool:
+    return not any(map(key_of, model.graph.initializer))
+
+
+def _link(file: Path, target: Path) -> None:
+    """Give a file another name, or copy it where the file systems are two."""
+    try:
+        os.link(file, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.ENOTSUP):
+            raise
+        shutil.copyfile(file, target)
 
 
 class _WeightsFile:
@@ -102,6 +206,7 @@ class _WeightsFile:
         self._path = path
         self._file = file
         self._offsets: dict[bytes, int] = {}  # by the hash of a tensor's bytes
+        self._places: dict[str, tuple[int, int]] = {}  # offset and length, by the key of a tensor
 
     @classmethod
     def opened(cls, path: Path) -> Self:
@@ -117,23 +222,27 @@ class _WeightsFile:
 
     def refer(self, reference: TensorProto, tensor: TensorProto) -> None:
         """Make `reference` the tensor, with its bytes in this file."""
-        content = tensor.raw_data
-        assert content, "large tensors come from arrays, which have their bytes as they are"
-        offset = self._written(content)
+        key = key_of(tensor)
+        place = self._places.get(key) if key is not None else None
+        if place is None:
+            place = self._written(bytes_of(tensor))
+            if key is not None:
+                self._places[key] = place
+        offset, length = place
         reference.name, reference.data_type = tensor.name, tensor.data_type
         reference.dims.extend(tensor.dims)
         reference.data_location = TensorProto.EXTERNAL
-        values = {"location": self._path.name, "offset": offset, "length": len(content)}
-        for key, value in values.items():
-            reference.external_data.add(key=key, value=str(value))
+        values = {"location": self._path.name, "offset": offset, "length": length}
+        for field, value in values.items():
+            reference.external_data.add(key=field, value=str(value))
 
-    def _written(self, content: bytes) -> int:
+    def _written(self, content: bytes | memoryview) -> tuple[int, int]:
         digest = hashlib.sha256(content).digest()
         if digest not in self._offsets:
             self._file.seek(-self._file.tell() % ALIGNMENT, 1)
             self._offsets[digest] = self._file.tell()
             self._file.write(content)
-        return self._offsets[digest]
+        return self._offsets[digest], len(content)
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
@@ -162,9 +271,3 @@ def _packed_only(graph: GraphProto) -> set[str]:
         for place, name in enumerate(node.input):
             (packed if PACKED.get(node.op_type) == place else others).add(name)
     return packed - others
-
-
-def _size_of(tensor: TensorProto) -> int:
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return 0  # of a graph whose files are kept as they are
-    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize

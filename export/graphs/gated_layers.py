@@ -8,9 +8,9 @@ Where weights are quantised, the input of joined products is rounded once.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from export.graphs.weightless import stacked
 from models.networks.layers import GatedFeedForward
 from models.networks.llama import GroupedAttentionCore, Llama
 from models.networks.ropes import NO_ROPE, Rope
@@ -51,12 +51,12 @@ class PackedFeedForward(nn.Module):
 
 def joined(parts: Sequence[nn.Linear]) -> nn.Linear:
     """Products of the same input as one."""
-    weight = torch.cat(tuple(part.weight for part in parts))
-    biases = tuple(part.bias for part in parts if part.bias is not None)
+    weight = stacked([part.weight for part in parts])
+    biases = [part.bias for part in parts if part.bias is not None]
     whole = nn.Linear(weight.shape[1], weight.shape[0], bias=bool(biases), device="meta")
-    whole.weight = nn.Parameter(weight)
+    whole.weight = weight
     if biases:
-        whole.bias = nn.Parameter(torch.cat(biases))
+        whole.bias = stacked(biases)
     return whole
 
 

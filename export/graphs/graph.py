@@ -6,11 +6,9 @@ where or when the trace was made is removed. docs/how-to/cuda.md says what was v
 
 import copy
 import hashlib
-import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,11 +20,12 @@ from torch import Tensor, nn
 
 from export.errors import ExportError
 from export.graphs.exact_products import has_saturating_products, with_exact_products
-from export.graphs.files import check, num_bytes, save
+from export.graphs.files import check, num_bytes, path_for_session, save, settled
 from export.graphs.fused_attention import fuse_attention
 from export.graphs.lstm import emit_lstms
 from export.graphs.operators import kept_operators
 from export.graphs.packing import Packing, Padded
+from export.graphs.weightless import Weights, export_weightless, quiet_exporter
 from export.settings import Operator
 from models.networks.heads import TextNetwork
 from service.contract.manifest import MODEL_FILENAME, Precision
@@ -77,13 +76,21 @@ def trace_texts(
     outputs: Sequence[str],
     tokens: str = "sequence",
     opset: int = OPSET,
+    weights: Weights | None = None,
 ) -> onnx.ModelProto:
-    """The graph of a module whose inputs are int64 [B, S]; `tokens` is the name of S."""
+    """The graph of a module whose inputs are int64 [B, S]; `tokens` is the name of S.
+
+    `weights` are those of a module that is made of a `skeleton`.
+    """
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim(tokens)}
     # A tensor each: the tracer takes one tensor given twice for one input.
     example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in inputs)
-    program = export_program(module, example, inputs, (shape,) * len(inputs), opset)
-    return clean(program, inputs, outputs)
+    shapes = (shape,) * len(inputs)
+    if weights is not None:
+        return clean(
+            export_weightless(module, example, inputs, shapes, opset, weights), inputs, outputs
+        )
+    return clean(export_program(module, example, inputs, shapes, opset), inputs, outputs)
 
 
 def export_program(
@@ -94,7 +101,7 @@ def export_program(
     opset: int = OPSET,
 ) -> onnx.ModelProto:
     """Trace a module with `torch.onnx.export`; values still have the tracer's names."""
-    with warnings.catch_warnings(), _quiet_exporter(), kept_operators():
+    with warnings.catch_warnings(), quiet_exporter(), kept_operators():
         warnings.simplefilter("ignore")  # about versions to come, for torch's own code
         program = torch.onnx.export(
             module,
@@ -158,18 +165,6 @@ class _Float32Output(nn.Module):
         )
 
 
-@contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """The exporter logs, at warning level, that torchvision is absent."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def clean(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
     """Rename values by position and drop the tracer's notes about this machine."""
     graph = model.graph
@@ -211,6 +206,10 @@ def open_session(model: onnx.ModelProto, max_bytes: int = MAX_SERIALIZED_BYTES) 
     options = SessionOptions(num_threads=available_cpus())
     if has_saturating_products(model) and cpu_flags().isdisjoint(INT8_PRODUCTS):
         model = with_exact_products(model)
+    [model] = settled([model])
+    path = path_for_session(model)
+    if path is not None:
+        return OnnxSession(path, options)
     if num_bytes(model) <= max_bytes:
         return OnnxSession(model.SerializeToString(), options)
     with TemporaryDirectory() as folder:

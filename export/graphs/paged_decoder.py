@@ -21,8 +21,6 @@ Unverified on CUDA: docs/how-to/cuda.md.
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
-import copy
-
 import onnx
 import torch
 from torch import Tensor
@@ -33,7 +31,8 @@ from export.graphs.cached_decoder import (
     NormingAttention,
     check_sizes,
 )
-from export.graphs.graph import DTYPES, check_fused, clean, export_program
+from export.graphs.graph import DTYPES, OPSET, check_fused, clean
+from export.graphs.weightless import Weights, export_weightless, skeleton
 from service.contract.manifest import Precision
 from service.generation.decoders.shape import cache_names
 
@@ -71,7 +70,7 @@ def trace_paged_decoder(network: DecoderNetwork, *, precision: Precision) -> onn
     """
     check_sizes(network)
     dtype = DTYPES.get(precision, torch.float32)
-    decoder = CachedDecoder(copy.deepcopy(network).eval(), PagedAttention).to(dtype)
+    decoder, weights = CachedDecoder(skeleton(network), PagedAttention), Weights.of(network, dtype)
     config = network.config
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     num_rows, num_tokens, num_row_blocks, num_blocks, block_size = 3, 8, 5, 7, 4
@@ -101,6 +100,7 @@ def trace_paged_decoder(network: DecoderNetwork, *, precision: Precision) -> onn
         ),
     )
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
-    model = clean(export_program(decoder, example, inputs, shapes), inputs, outputs)
+    traced = export_weightless(decoder, example, inputs, shapes, OPSET, weights)
+    model = clean(traced, inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     return model

@@ -12,7 +12,6 @@ cache. Products are those of the decoder's own graph, so that the two graphs sha
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size, E = Hkv * Dh
 
-import copy
 from functools import partial
 
 import numpy as np
@@ -24,6 +23,7 @@ from export.graphs.cached_decoder import CachedAttention, CachedDecoder, Decoder
 from export.graphs.graph import check_fused, trace_texts
 from export.graphs.int8_cache import MAX_STEP, Largest, scales_of
 from export.graphs.packing import Packing
+from export.graphs.weightless import Weights, skeleton
 from models.networks.gpt import DecoderLayer
 from models.networks.llama import LlamaLayer
 from service.generation.decoders.decoder import TEXT_INPUTS
@@ -38,8 +38,9 @@ def trace_prefill(network: DecoderNetwork, largest: Largest) -> onnx.ModelProto:
     num_layers = network.config.num_layers
     caches = [present for _, present in cache_names(num_layers)]
     scales = scales_of(largest)
-    prefill = _Prefill(copy.deepcopy(network).eval(), [scales[cache] for cache in caches])
-    model = trace_texts(prefill, TEXT_INPUTS, ("logits", *caches))
+    prefill = _Prefill(skeleton(network), [scales[cache] for cache in caches])
+    weights = Weights.of(network, torch.float32)
+    model = trace_texts(prefill, TEXT_INPUTS, ("logits", *caches), weights=weights)
     check_fused(model, OPERATOR, num_layers)
     return model
 

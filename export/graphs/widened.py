@@ -9,6 +9,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, TensorProto, numpy_helper
 
 from export.graphs.files import copy_of
+from export.graphs.tensors import array_of
 
 NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
@@ -38,5 +39,5 @@ def _widen_attribute(op_type: str, attribute: AttributeProto) -> None:
 
 def _widen_tensor(tensor: TensorProto) -> None:
     if tensor.data_type in NARROW:
-        values = numpy_helper.to_array(tensor).astype("float32")
+        values = array_of(tensor).astype("float32")
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))

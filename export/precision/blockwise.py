@@ -10,10 +10,11 @@ from functools import partial
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper
 
 from export.errors import ExportError
 from export.graphs.files import copy_of
+from export.graphs.tensors import derived, slabs, transposed
 from export.precision.gptq import Rounded, round_nearest
 
 MICROSOFT = "com.microsoft"
@@ -21,7 +22,9 @@ MICROSOFT = "com.microsoft"
 # one row than for several, so a row would depend on its neighbours: decision 0036.
 BLOCK_SIZE = 32
 INT8_ACTIVATIONS = 4  # MatMulNBits' accuracy_level: products are of int8
-RoundWeights = Callable[[np.ndarray], Rounded]  # of weights [K, N]
+RoundColumns = Callable[[np.ndarray], Rounded]  # of some columns of weights [K, N]
+# Of a product's weights, before any of them is rounded: what to round their columns by.
+RoundWeights = Callable[[TensorProto], RoundColumns]
 
 
 def quantize_blocks(
@@ -32,7 +35,7 @@ def quantize_blocks(
     Weights are rounded to the nearest step unless `round_weights` does better.
     """
     if round_weights is None:
-        round_weights = partial(round_nearest, bits=bits, block_size=BLOCK_SIZE)
+        round_weights = _nearest(bits)
     quantized = with_products_as_matmul(model)
     graph = quantized.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -42,9 +45,8 @@ def quantize_blocks(
         if not is_product(node, weights):
             nodes.append(node)
             continue
-        rounded = round_weights(numpy_helper.to_array(weights[node.input[1]]))
-        constants = _packed(node.name, rounded, bits)
-        nodes.append(_product(node, rounded, constants, bits))
+        constants = _packed(node, weights[node.input[1]], bits, round_weights)
+        nodes.append(_product(node, weights[node.input[1]], constants, bits))
         tensors += constants
     read = {name for node in nodes for name in node.input}
     kept = [tensor for tensor in (*graph.initializer, *tensors) if tensor.name in read]
@@ -55,6 +57,10 @@ def quantize_blocks(
         quantized.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     _check_no_float_products(quantized)
     return quantized
+
+
+def _nearest(bits: int) -> RoundWeights:
+    return lambda _: partial(round_nearest, bits=bits, block_size=BLOCK_SIZE)
 
 
 def with_products_as_matmul(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -68,10 +74,7 @@ def with_products_as_matmul(model: onnx.ModelProto) -> onnx.ModelProto:
         is_transposed = any(a.name == "transB" and a.i for a in node.attribute)
         if node.op_type == "Gemm" and is_transposed and len(node.input) == 2:
             name = f"{node.input[1]}.transposed"
-            matrix = numpy_helper.to_array(weights[node.input[1]])
-            copied.graph.initializer.append(
-                numpy_helper.from_array(np.ascontiguousarray(matrix.T), name)
-            )
+            copied.graph.initializer.append(transposed(weights[node.input[1]], name))
             product = helper.make_node("MatMul", [node.input[0], name], node.output, node.name)
             node.CopyFrom(product)
     return copied
@@ -83,9 +86,9 @@ def is_product(node: NodeProto, weights: Container[str]) -> bool:
 
 
 def _product(
-    node: NodeProto, rounded: Rounded, constants: list[TensorProto], bits: int
+    node: NodeProto, weight: TensorProto, constants: list[TensorProto], bits: int
 ) -> NodeProto:
-    num_inputs, num_outputs = rounded.steps_KN.shape
+    num_inputs, num_outputs = weight.dims
     return helper.make_node(
         "MatMulNBits",
         [node.input[0], *(tensor.name for tensor in constants)],
@@ -100,23 +103,41 @@ def _product(
     )
 
 
-def _packed(name: str, rounded: Rounded, bits: int) -> list[TensorProto]:
+def _packed(
+    node: NodeProto, weight: TensorProto, bits: int, round_weights: RoundWeights
+) -> list[TensorProto]:
     """uint8 [N, B, bytes of a block], zero in the middle of the range, and scales [N, B].
 
     Of two weights of 4 bits, the first is the lower half of their byte.
     """
+    num_inputs, num_outputs = weight.dims
+    num_blocks = -(-num_inputs // BLOCK_SIZE)
+    shape = num_outputs, num_blocks, BLOCK_SIZE * bits // 8
+
+    def make() -> tuple[np.ndarray, np.ndarray]:
+        round_columns = round_weights(weight)
+        blob: np.ndarray = np.empty(shape, np.uint8)
+        scales_NB: np.ndarray = np.empty((num_outputs, num_blocks), np.float32)
+        for columns, weight_KC in slabs(weight):
+            rounded = round_columns(weight_KC)
+            blob[columns] = _bytes_of(rounded, bits).reshape(-1, *shape[1:])
+            scales_NB[columns] = rounded.scales_BN.T
+        return blob, scales_NB
+
+    likes = [
+        (f"{node.name}.int{bits}", shape, np.uint8),
+        (f"{node.name}.scales", shape[:2], np.float32),
+    ]
+    return derived(weight, f"blocks of {bits}", likes, make)
+
+
+def _bytes_of(rounded: Rounded, bits: int) -> np.ndarray:
+    """[N, bytes of a row]."""
     num_inputs, num_outputs = rounded.steps_KN.shape
     zero, num_blocks = 2 ** (bits - 1), len(rounded.scales_BN)
     values: np.ndarray = np.full((num_outputs, num_blocks * BLOCK_SIZE), zero, np.uint8)
     values[:, :num_inputs] = (rounded.steps_KN.astype(np.int16) + zero).T
-    if bits == 4:
-        values = values[:, 0::2] | values[:, 1::2] << 4
-    blob = values.reshape(num_outputs, num_blocks, -1)
-    scales_NB = np.ascontiguousarray(rounded.scales_BN.T)
-    return [
-        numpy_helper.from_array(blob, f"{name}.int{bits}"),
-        numpy_helper.from_array(scales_NB, f"{name}.scales"),
-    ]
+    return values if bits == 8 else values[:, 0::2] | values[:, 1::2] << 4
 
 
 def _check_no_float_products(model: onnx.ModelProto) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 DAMPING = 0.01  # of the mean second moment, added to all: sample texts do not span all inputs
 CHUNK = 128  # weights of a column whose changes are applied together
+MAX_TOGETHER = 6_144  # inputs: what an inverse of them takes grows with the third power
 SLAB = 4_096  # columns at once: a chunk of them stays in a processor's cache
 SHARES = np.linspace(0.7, 1.05, 15)  # of the step that holds a block's largest weight
 
@@ -35,22 +36,53 @@ def round_nearest(weights_KN: np.ndarray, bits: int, block_size: int) -> Rounded
     return Rounded(_steps(weights_KN, _of_rows(scales_BN, weights_KN, block_size), bits), scales_BN)
 
 
+class Compensation:
+    """Rounding for inputs with these second moments, the sum of x_i * x_j over samples.
+
+    Weights of more inputs than `MAX_TOGETHER` make up for errors of those beside them alone.
+    """
+
+    def __init__(self, moments_KK: np.ndarray, bits: int, block_size: int) -> None:
+        self._bits, self._block_size = bits, block_size
+        parts = -(-len(moments_KK) // MAX_TOGETHER)
+        step = -(-len(moments_KK) // parts // block_size) * block_size
+        self._parts = [slice(first, first + step) for first in range(0, len(moments_KK), step)]
+        self._eliminations = [_elimination(moments_KK[part, part]) for part in self._parts]
+
+    def rounded(self, weights_KN: np.ndarray) -> Rounded:
+        """The weights of some columns."""
+        rounded = [
+            self._of_part(weights_KN[part], *elimination)
+            for part, elimination in zip(self._parts, self._eliminations, strict=True)
+        ]
+        if len(rounded) == 1:
+            return rounded[0]
+        return Rounded(
+            np.concatenate([each.steps_KN for each in rounded]),
+            np.concatenate([each.scales_BN for each in rounded]),
+        )
+
+    def _of_part(
+        self, weights_KN: np.ndarray, order_K: np.ndarray, upper_KK: np.ndarray
+    ) -> Rounded:
+        steps_KN: np.ndarray = np.empty(weights_KN.shape, np.int8)
+        num_blocks, num_columns = -(-len(weights_KN) // self._block_size), weights_KN.shape[1]
+        scales_BN: np.ndarray = np.empty((num_blocks, num_columns), np.float32)
+        for first in range(0, num_columns, SLAB):
+            slab = slice(first, first + SLAB)
+            scales_BN[:, slab] = _searched_scales(weights_KN[:, slab], self._bits, self._block_size)
+            scales_KN = _of_rows(scales_BN[:, slab], weights_KN, self._block_size)
+            steps_KN[order_K, slab] = _eliminated(
+                weights_KN[order_K, slab], scales_KN[order_K], upper_KK, self._bits
+            )
+        return Rounded(steps_KN, scales_BN)
+
+
 def round_compensated(
     weights_KN: np.ndarray, moments_KK: np.ndarray, bits: int, block_size: int
 ) -> Rounded:
-    """Rounded for inputs with these second moments, the sum of x_i * x_j over samples."""
-    order_K, upper_KK = _elimination(moments_KK)
-    steps_KN = np.empty(weights_KN.shape, np.int8)
-    num_blocks, num_columns = -(-len(weights_KN) // block_size), weights_KN.shape[1]
-    scales_BN = np.empty((num_blocks, num_columns), np.float32)
-    for first in range(0, num_columns, SLAB):
-        slab = slice(first, first + SLAB)
-        scales_BN[:, slab] = _searched_scales(weights_KN[:, slab], bits, block_size)
-        scales_KN = _of_rows(scales_BN[:, slab], weights_KN, block_size)
-        steps_KN[order_K, slab] = _eliminated(
-            weights_KN[order_K, slab], scales_KN[order_K], upper_KK, bits
-        )
-    return Rounded(steps_KN, scales_BN)
+    """Weights rounded for inputs with these second moments: see `Compensation`."""
+    return Compensation(moments_KK, bits, block_size).rounded(weights_KN)
 
 
 def _elimination(moments_KK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

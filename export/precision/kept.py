@@ -24,6 +24,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from export.graphs.tensors import array_of
 from export.precision.blockwise import (
     INT8_ACTIVATIONS,
     MICROSOFT,
@@ -71,14 +72,14 @@ def keep_stored(
     writer, forms = _Writer(accuracy_level), Counter[str]()
     for node in graph.node:
         if is_product(node, floats):
-            matrix_NK = np.ascontiguousarray(numpy_helper.to_array(floats[node.input[1]]).T)
+            matrix_NK = np.ascontiguousarray(array_of(floats[node.input[1]]).T)
             segments = list(_segments(matrix_NK, first_rows))
             forms.update(FLOAT_WEIGHTS if s.kept is None else s.kept.title for s in segments)
             if any(segment.kept for segment in segments):
                 writer.write_product(node, matrix_NK, segments)
                 continue
         if node.op_type == "Gather" and node.input[0] in floats:
-            table = numpy_helper.to_array(floats[node.input[0]])
+            table = array_of(floats[node.input[0]])
             kept = _whole(table, first_rows)
             if kept is not None and _is_readable(kept):
                 writer.write_lookup(node, kept)

@@ -4,18 +4,25 @@ The float32 graph is run on the texts, and what each of its products takes is su
 moments [K, K]. Those of a whole decoder would take more memory than its weights: they are measured
 for some products at a time, in the order of the graph, which is run again for the next.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: K inputs, N outputs of a product, S tokens
+# ruff: noqa: N806 - suffixes are array layouts: K inputs, N outputs of a product, S tokens
 
+import hashlib
 from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from export.graphs.files import copy_of
+from export.graphs.files import copy_of, settled
 from export.graphs.graph import open_session
-from export.precision.blockwise import BLOCK_SIZE, is_product, with_products_as_matmul
-from export.precision.gptq import Rounded, round_compensated
+from export.graphs.tensors import bytes_of, key_of
+from export.precision.blockwise import (
+    BLOCK_SIZE,
+    RoundColumns,
+    is_product,
+    with_products_as_matmul,
+)
+from export.precision.gptq import Compensation
 from export.precision.samples import prompt_of
 
 BITS = 4
@@ -37,41 +44,38 @@ class SampledRounding:
     ) -> None:
         plain = with_products_as_matmul(model)
         tensors = {tensor.name: tensor for tensor in plain.graph.initializer}
-        self._products = [
-            (node.input[0], numpy_helper.to_array(tensors[node.input[1]]))
+        products = [
+            (node.input[0], tensors[node.input[1]])
             for node in plain.graph.node
             if is_product(node, tensors)
         ]
-        self._model, self._rows, self._on_step = model, rows, on_step
+        self._inputs = [(activation, weight.dims[0]) for activation, weight in products]
+        self._places = {_identity(weight): place for place, (_, weight) in enumerate(products)}
+        [self._model] = settled([model])
+        self._rows, self._on_step = rows, on_step
         self._max_bytes = max_bytes
         self._moments: dict[str, np.ndarray] = {}
         self._num_rounded = 0
 
-    def __call__(self, weights_KN: np.ndarray) -> Rounded:
-        """Weights of one of the graph's products."""
-        index = self._product_of(weights_KN)
-        activation = self._products[index][0]
+    def __call__(self, weight: TensorProto) -> RoundColumns:
+        """The rounding of columns of one of the graph's weights."""
+        place = self._places[_identity(weight)]
+        activation = self._inputs[place][0]
         if activation not in self._moments:
-            self._moments = self._measured(index)
+            self._moments = self._measured(place)
         self._num_rounded += 1
-        self._on_step(f"rounding weights: product {self._num_rounded} of {len(self._products)}")
-        return round_compensated(weights_KN, self._moments[activation], BITS, BLOCK_SIZE)
-
-    def _product_of(self, weights_KN: np.ndarray) -> int:
-        for index, (_, whole_KN) in enumerate(self._products):
-            if np.array_equal(whole_KN, weights_KN):
-                return index
-        raise AssertionError("the graph has these weights")
+        self._on_step(f"rounding weights: product {self._num_rounded} of {len(self._inputs)}")
+        return Compensation(self._moments[activation], BITS, BLOCK_SIZE).rounded
 
     def _measured(self, first: int) -> dict[str, np.ndarray]:
         """Second moments of a product's input, and of the next ones' while there is room."""
         moments: dict[str, np.ndarray] = {}
         num_bytes = 0
-        for activation, weights_KN in self._products[first:]:
-            num_bytes += 4 * len(weights_KN) ** 2
+        for activation, num_inputs in self._inputs[first:]:
+            num_bytes += 4 * num_inputs**2
             if moments and num_bytes > self._max_bytes:
                 break
-            moments[activation] = np.zeros((len(weights_KN), len(weights_KN)), np.float32)
+            moments[activation] = np.zeros((num_inputs, num_inputs), np.float32)
         session = open_session(_up_to(self._model, set(moments)))
         for done, row in enumerate(self._rows, start=1):
             feeds = prompt_of(row, session.signature.inputs, num_logits=len(row))
@@ -80,6 +84,11 @@ class SampledRounding:
                 moments[name] += values_SK.T @ values_SK
             self._on_step(f"measuring inputs of weights: {done} of {len(self._rows)} samples")
         return moments
+
+
+def _identity(weight: TensorProto) -> str | bytes:
+    """What is equal for weights that are equal, whatever they are called."""
+    return key_of(weight) or hashlib.sha256(bytes_of(weight)).digest()
 
 
 def _up_to(model: onnx.ModelProto, values: Container[str]) -> onnx.ModelProto:

@@ -13,14 +13,15 @@ A table of word vectors that is the output layer too is held once (`tied_tables.
 A token of zeros is divided by zero; what becomes of that is a number, and then is multiplied by
 zero. Weights are rounded to +-127, their products fit int32 up to K = 66,000.
 """
-# ruff: noqa: N803, N806 - suffixes are array layouts: K inputs, N outputs of a product
+# ruff: noqa: N806 - suffixes are array layouts: K inputs, N outputs of a product
 
 from collections.abc import Iterator
 
 import numpy as np
 import onnx
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from export.graphs.tensors import derived, slabs
 from export.precision.blockwise import with_products_as_matmul
 from export.precision.tied_tables import share_tied_tables
 
@@ -51,9 +52,7 @@ def quantize_rows(model: onnx.ModelProto) -> onnx.ModelProto:
         if activation not in rounded:
             rounded[activation] = f"{activation}.largest"
             nodes += round_rows(activation, rounded[activation])
-        weight_KN, scale_N = _round_columns(numpy_helper.to_array(weights[name]))
-        constants.append(numpy_helper.from_array(weight_KN, f"{name}.int8"))
-        constants.append(numpy_helper.from_array(scale_N, f"{name}.scale"))
+        constants += _rounded(weights[name])
         nodes += product_of_rows(node, name, rounded[activation])
     del graph.node[:]
     graph.node.extend(nodes)
@@ -84,8 +83,21 @@ def product_of_rows(node: NodeProto, weight: str, largest: str) -> Iterator[Node
     yield helper.make_node("Mul", [share, largest], [output], f"{node.name}.rescaled")
 
 
-def _round_columns(weight_KN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int8 [K, N] and the float32 scale [N] of its columns."""
-    scale_N = np.abs(weight_KN).max(axis=0) / LARGEST
-    scale_N[scale_N == 0] = 1.0
-    return np.rint(weight_KN / scale_N).astype(np.int8), scale_N.astype(np.float32)
+def _rounded(weight: TensorProto) -> list[TensorProto]:
+    """int8 [K, N] and the float32 scale [N] of the columns of a weight."""
+    num_inputs, num_outputs = weight.dims
+
+    def make() -> tuple[np.ndarray, np.ndarray]:
+        rounded_KN: np.ndarray = np.empty((num_inputs, num_outputs), np.int8)
+        scale_N: np.ndarray = np.empty(num_outputs, np.float32)
+        for columns, weight_KC in slabs(weight):
+            scale_C = np.abs(weight_KC).max(axis=0) / LARGEST
+            scale_C[scale_C == 0] = 1.0
+            rounded_KN[:, columns] = np.rint(weight_KC / scale_C).astype(np.int8)
+            scale_N[columns] = scale_C
+        return rounded_KN, scale_N
+
+    rounded = f"{weight.name}.int8", weight.dims, np.int8
+    return derived(
+        weight, "rows", [rounded, (f"{weight.name}.scale", [num_outputs], np.float32)], make
+    )

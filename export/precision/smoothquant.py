@@ -13,18 +13,20 @@ would gain little.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from export.precision.per_token import LARGEST
+from models.checkpoints.lazy import LazyTensor, realise
 from models.networks.llama import Llama, LlamaLayer
 
 STRENGTHS = (0.5, 0.65, 0.8, 1.0)  # how much of a channel's size moves into the weights
 WORTH = 0.9  # of the error without factors: what is above stays as it is
-NUM_ROWS = 48  # of sample texts
-NUM_TOKENS = 512  # on which errors are compared; the largest values are of all rows
+# Rows of sample texts, and tokens on which errors are compared; the largest values are of all rows.
+SAMPLED, SAMPLED_OF_LARGE = (48, 512), (12, 128)
+LARGE = 500_000_000  # weights of a network that has fewer samples, as each takes as much longer
 LEAST = 1e-3  # of the largest channel: one that said nothing on the samples may yet
 
 
@@ -32,11 +34,11 @@ LEAST = 1e-3  # of the largest channel: one that said nothing on the samples may
 class _Joint:
     """An activation [.., K]: the weights that give it, channel by channel, and those that take it.
 
-    `givers` have K as their first dimension.
+    Weights are named within their layer; `givers` have K as their first dimension.
     """
 
-    givers: tuple[Tensor, ...]
-    takers: tuple[nn.Linear, ...]
+    givers: tuple[str, ...]
+    takers: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -44,78 +46,82 @@ class _Seen:
     """Values that passed a joint: the largest of each channel, and some tokens."""
 
     largest_K: Tensor
-    tokens: list[Tensor]
+    most: int  # of the tokens
+    tokens: list[Tensor] = field(default_factory=list)
 
     def add(self, activation: Tensor) -> None:
         values_TK = activation.flatten(0, -2)
         torch.maximum(self.largest_K, values_TK.abs().amax(dim=0), out=self.largest_K)
-        room = NUM_TOKENS - sum(len(each) for each in self.tokens)
+        room = self.most - sum(len(each) for each in self.tokens)
         self.tokens.append(values_TK[:room].clone())
 
 
 def evened(
     network: Llama,
     rows: Sequence[Sequence[int]],
-    on_row: Callable[[int], None] = lambda _: None,
+    on_layer: Callable[[int], None] = lambda _: None,
 ) -> Llama:
     """The network with factors where they lower int8's error on `rows` of token ids.
 
-    It computes the same bits; the network itself, where no factor is worth it.
+    It computes the same bits; the network itself, where no factor is worth it. The rows go through
+    one layer after the other, so that of lazy weights one layer is in memory.
     """
     changed = copy.deepcopy(network).eval()
-    joints = list(_joints(changed))
+    num_weights = sum(weight.numel() for weight in network.parameters())
+    num_rows, num_tokens = SAMPLED if num_weights <= LARGE else SAMPLED_OF_LARGE
     num_folded = 0
     with torch.inference_mode():
-        observed = _observe(changed, joints, rows[:NUM_ROWS], on_row)
-        for joint, seen in zip(joints, observed, strict=True):
-            factors_K = _best_factors(joint, seen)
-            if factors_K is not None:
-                _fold(joint, factors_K)
-                num_folded += 1
+        states = [changed.embedded(torch.tensor([list(row)])) for row in rows[:num_rows]]
+        for done, layer in enumerate(changed.layers, start=1):
+            assert isinstance(layer, LlamaLayer)
+            whole = copy.deepcopy(layer)
+            realise(whole)
+            joints = list(_joints(whole))
+            states, observed = _observe(whole, joints, states, num_tokens)
+            for joint, seen in zip(joints, observed, strict=True):
+                factors_K = _best_factors(
+                    [whole.get_parameter(name) for name in joint.takers], seen
+                )
+                if factors_K is not None:
+                    _fold(layer, joint, factors_K)
+                    num_folded += 1
+            on_layer(done)
     return changed if num_folded else network
 
 
-def _joints(network: Llama) -> Iterator[_Joint]:
-    for layer in network.layers:
-        assert isinstance(layer, LlamaLayer)
-        attention, feed_forward = layer.attention, layer.feed_forward
-        if isinstance(layer.attention_norm, nn.RMSNorm):
-            takers = attention.query, attention.key, attention.value
-            yield _Joint((layer.attention_norm.weight,), takers)
-        if isinstance(layer.feed_forward_norm, nn.RMSNorm):
-            weight = layer.feed_forward_norm.weight
-            yield _Joint((weight,), (feed_forward.gate, feed_forward.expand))
-        expand = feed_forward.expand
-        biases = () if expand.bias is None else (expand.bias,)
-        yield _Joint((expand.weight, *biases), (feed_forward.contract,))
+def _joints(layer: LlamaLayer) -> Iterator[_Joint]:
+    if isinstance(layer.attention_norm, nn.RMSNorm):
+        takers = tuple(f"attention.{part}.weight" for part in ("query", "key", "value"))
+        yield _Joint(("attention_norm.weight",), takers)
+    if isinstance(layer.feed_forward_norm, nn.RMSNorm):
+        takers = "feed_forward.gate.weight", "feed_forward.expand.weight"
+        yield _Joint(("feed_forward_norm.weight",), takers)
+    biases = () if layer.feed_forward.expand.bias is None else ("feed_forward.expand.bias",)
+    yield _Joint(("feed_forward.expand.weight", *biases), ("feed_forward.contract.weight",))
 
 
 def _observe(
-    network: Llama,
-    joints: Sequence[_Joint],
-    rows: Sequence[Sequence[int]],
-    on_row: Callable[[int], None],
-) -> list[_Seen]:
+    layer: LlamaLayer, joints: Sequence[_Joint], states: Sequence[Tensor], num_tokens: int
+) -> tuple[list[Tensor], list[_Seen]]:
+    """The states of rows behind a layer, and what passed its joints."""
     observed, hooks = [], []
     for joint in joints:
-        first = joint.takers[0]
-        seen = _Seen(torch.zeros(first.in_features), [])
+        first = layer.get_submodule(joint.takers[0].removesuffix(".weight"))
+        assert isinstance(first, nn.Linear)
+        seen = _Seen(torch.zeros(first.in_features), num_tokens)
         observed.append(seen)
         hooks.append(first.register_forward_pre_hook(lambda _, given, seen=seen: seen.add(*given)))
     try:
-        for done, row in enumerate(rows, start=1):
-            network.hidden_states(torch.tensor([list(row)]))
-            on_row(done)
+        return [layer(hidden_1SD) for hidden_1SD in states], observed
     finally:
         for hook in hooks:
             hook.remove()
-    return observed
 
 
-def _best_factors(joint: _Joint, seen: _Seen) -> Tensor | None:
+def _best_factors(takers: Sequence[Tensor], seen: _Seen) -> Tensor | None:
     """Factors of the least error; None where no factors are better."""
     values_TK = torch.cat(seen.tokens)
-    weights_NK = torch.cat([taker.weight for taker in joint.takers])
+    weights_NK = torch.cat(tuple(takers))
     exact_TN = values_TK @ weights_NK.T
     largest_K, weight_K = _lifted(seen.largest_K), _lifted(weights_NK.abs().amax(dim=0))
     least = WORTH * _error(values_TK, weights_NK, exact_TN)
@@ -154,8 +160,15 @@ def _lifted(size_K: Tensor) -> Tensor:
     return size_K.clamp_min(LEAST * largest)
 
 
-def _fold(joint: _Joint, factors_K: Tensor) -> None:
-    for giver in joint.givers:
-        giver /= factors_K.view(-1, *[1] * (giver.dim() - 1))
-    for taker in joint.takers:
-        taker.weight *= factors_K
+def _fold(layer: LlamaLayer, joint: _Joint, factors_K: Tensor) -> None:
+    for name in joint.givers:
+        _change(layer, name, lambda giver: giver / factors_K.view(-1, *[1] * (giver.dim() - 1)))
+    for name in joint.takers:
+        _change(layer, name, lambda taker: taker * factors_K)
+
+
+def _change(layer: LlamaLayer, name: str, change: Callable[[Tensor], Tensor]) -> None:
+    module, _, kind = name.rpartition(".")
+    weight = layer.get_parameter(name)
+    changed = weight.mapped(change) if isinstance(weight, LazyTensor) else change(weight)
+    setattr(layer.get_submodule(module), kind, nn.Parameter(changed, requires_grad=False))

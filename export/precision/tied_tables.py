@@ -9,13 +9,14 @@ while it loads, where it packs the weights of products anyway.
 
 Without this the table is in a file twice, once in float32: in GPT-2's, that is more than half.
 """
-# ruff: noqa: N806 - suffixes are array layouts: V tokens, D hidden size
 
 from collections.abc import Iterator
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from export.graphs.tensors import array_of, derived, transposed
 
 LAST_AXIS = "tied.last_axis"
 
@@ -35,10 +36,8 @@ def share_tied_tables(model: onnx.ModelProto) -> None:
     constants = [numpy_helper.from_array(np.array([1], np.int64), LAST_AXIS)]
     for table in sorted(tables):
         rounded, scale = (f"{_stem(table)}.{part}" for part in ("int8", "scale"))
-        weight_VD = numpy_helper.to_array(weights[rounded]).T
-        scale_V1 = numpy_helper.to_array(weights[scale])[:, None]
-        constants.append(numpy_helper.from_array(np.ascontiguousarray(weight_VD), f"{table}.int8"))
-        constants.append(numpy_helper.from_array(scale_V1, f"{table}.scale"))
+        constants.append(transposed(weights[rounded], f"{table}.int8"))
+        constants += _column(weights[scale], f"{table}.scale")
         nodes.append(helper.make_node("Transpose", [f"{table}.int8"], [rounded], rounded))
         nodes.append(helper.make_node("Squeeze", [f"{table}.scale", LAST_AXIS], [scale], scale))
     for node in graph.node:
@@ -51,6 +50,12 @@ def share_tied_tables(model: onnx.ModelProto) -> None:
     kept = [tensor for tensor in (*graph.initializer, *constants) if tensor.name in read]
     del graph.initializer[:]
     graph.initializer.extend(kept)
+
+
+def _column(vector: TensorProto, name: str) -> list[TensorProto]:
+    """A vector [V] as [V, 1]."""
+    like = name, [*vector.dims, 1], np.float32
+    return derived(vector, "column", [like], lambda: [array_of(vector)[:, None]])
 
 
 def _stem(table: str) -> str:

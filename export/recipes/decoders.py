@@ -24,6 +24,7 @@ from export.general_examples import examples_for
 from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
 from export.graphs.cached_decoder import OPERATOR, AnyDecoder, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
+from export.graphs.files import settled
 from export.graphs.gated_layers import rotated_pairs
 from export.graphs.graph import check_fused, fused_ops
 from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
@@ -250,6 +251,7 @@ class _Decoder:
         prefill = None
         graph = self._traced
         if precision in FLOAT:
+            [graph] = settled([graph])
             return graph, None
         if self.settings.kv_cache == "int8":
             largest = self._largest_cached(graph)
@@ -261,6 +263,10 @@ class _Decoder:
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
         check_fused(graph, OPERATOR, self.network.config.num_layers)
+        if prefill is None:
+            [graph] = settled([graph])
+            return graph, None
+        graph, prefill = settled([graph, prefill])
         return graph, prefill
 
     @cached_property
@@ -295,7 +301,9 @@ class _Decoder:
         return evened(
             self.network,
             self._samples,
-            lambda done: self.on_step(f"measuring activations: {done} rows of samples"),
+            lambda done: self.on_step(
+                f"measuring activations: {done} of {self.network.config.num_layers} layers"
+            ),
         )
 
     @cached_property

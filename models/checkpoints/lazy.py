@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 aten = torch.ops.aten
 COPIED, UNSAFE_VIEW = torch.ops.aten._to_copy.default, torch.ops.aten._unsafe_view.default  # noqa: SLF001
 Operation: TypeAlias = Any  # of torch, its arguments and its results, which have no type
-SLICE_NUMBERS = 2**24  # of a weight that are made floating point numbers at once: 64 MiB
+SLICE_NUMBERS = 2**22  # of a weight that are made floating point numbers at once: 16 MiB
 CPU = torch.device("cpu")
 Index = slice | Tensor  # of rows
 Read = Callable[[Index | None], Tensor]  # some rows, or the whole
@@ -49,6 +49,7 @@ class LazyTensor(Tensor):
     reads_rows: bool  # whether some rows are read without the others
     stored_dtype: torch.dtype  # that holds its numbers exactly
     transposed: Self | None  # what this is the transpose of
+    in_file: Tensor | None  # the tensor as its file has it, where that has the same numbers
 
     def __new__(
         cls,
@@ -59,7 +60,7 @@ class LazyTensor(Tensor):
         made: Self = cls._make_wrapper_subclass(
             cls, like.shape, strides=like.stride(), dtype=like.dtype, device=CPU
         )
-        made._read, made.transposed = read, None
+        made._read, made.transposed, made.in_file = read, None, None
         made.stored_dtype, made.reads_rows = stored_dtype or like.dtype, True
         return made
 
@@ -86,7 +87,9 @@ class LazyTensor(Tensor):
             return (mapped if index is None else mapped[index]).float()
 
         like = torch.empty(mapped.shape, dtype=torch.float32, device="meta")
-        return cls(like, rows, stored_dtype=mapped.dtype)
+        made = cls(like, rows, stored_dtype=mapped.dtype)
+        made.in_file = mapped
+        return made
 
     def rows(self, index: Index | None = None) -> Tensor:
         """The numbers of some rows, or of all."""

@@ -36,6 +36,8 @@ WEIGHTS_FILE, PICKLED_FILE = file_names.WEIGHTS_FILE, file_names.PICKLED_FILE
 INDEX_FILE, PICKLED_INDEX_FILE = file_names.INDEX_FILE, file_names.PICKLED_INDEX_FILE
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
+COMPARED = (torch.float32, torch.bfloat16, torch.float16)  # types that torch compares numbers of
+
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -307,7 +309,18 @@ def assign_weights(
 def _num_not_finite(tensor: Tensor) -> int:
     if tensor.is_meta:
         return 0
-    return tensor.numel() - sum(int(torch.isfinite(piece).sum()) for piece in pieces(tensor))
+    in_file = tensor.in_file if isinstance(tensor, LazyTensor) else None
+    if in_file is not None and in_file.dtype in COMPARED:
+        tensor = in_file
+    return sum(map(_num_not_finite_in, pieces(tensor)))
+
+
+def _num_not_finite_in(piece: Tensor) -> int:
+    if piece.is_floating_point() and piece.numel():
+        least, largest = torch.aminmax(piece)  # one pass; both are NaN where a number is
+        if torch.isfinite(largest - least):
+            return 0
+    return piece.numel() - int(torch.isfinite(piece).sum())
 
 
 def check_names(found: Collection[str], wanted: Collection[str], path: Path) -> None:
