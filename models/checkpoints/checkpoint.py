@@ -24,6 +24,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
+from models.checkpoints.consolidated import as_transformers
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
 from models.checkpoints.foreign import check_is_folder, check_is_ours
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
@@ -164,7 +165,8 @@ def load_checkpoint(
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     check_is_ours(folder)
-    return _load_foreign(folder, origin, context, task)
+    with as_transformers(folder) as complete:
+        return _load_foreign(complete, origin, context, task)
 
 
 def _load_foreign(folder: Path, origin: str, context: int | None, task: str | None) -> Checkpoint:

@@ -10,7 +10,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from shlex import quote
 
-from models.checkpoints.file_names import CONFIG_FILE, MODULES_FILE, WEIGHT_FORMS
+from models.checkpoints.consolidated import is_of_mistral
+from models.checkpoints.file_names import CONFIG_FILE, MODULES_FILE, weights_in
 from models.checkpoints.ways_out import AS_TENSORS, MADE_OF
 from models.errors import CheckpointError
 
@@ -79,12 +80,6 @@ KINDS = (
         "import the files with config.json and model*.safetensors, which most are published with "
         "too; this form cannot be read",
     ),
-    Kind(
-        ("model.*.safetensors", "pytorch_model.*.bin"),
-        "of a variant alone",
-        "copy the file to model.safetensors, or to pytorch_model.bin, and import the folder again",
-        commands=("cp {file} {folder}/{plain}", "attendant serve {folder}"),
-    ),
 )
 
 
@@ -117,7 +112,10 @@ def is_of_gguf(names: Collection[str]) -> bool:
 
 
 def _is_complete(names: Collection[str]) -> bool:
-    has_weights = any(_has(names, form, f"*/{form}") for form in WEIGHT_FORMS)
+    if is_of_mistral(names):
+        return True
+    inner = {name.partition("/")[2] for name in names if "/" in name}
+    has_weights = bool(weights_in(names) or weights_in(inner))
     return has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
 
 
