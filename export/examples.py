@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from export.errors import ExportError
+from export.general_examples import examples_for, of_texts
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example as LabelledExample
 from models.data.tokens import SPECIAL_TOKENS
 from models.data.vocabulary import SPECIAL, words_of
-from service.contract.manifest import EXAMPLE, MAX_EXAMPLE_IMAGE_BYTES, Example
+from service.contract.manifest import MAX_EXAMPLE_IMAGE_BYTES, Example
 
 MAX_EXAMPLES = 32  # of a file; `ListModels` shows as many
 MAX_OF_LABELLED = 6
@@ -23,35 +24,7 @@ LONGEST_OF_LABELLED = 160  # characters, so that an example is read at a glance
 NUM_WORDS = 8  # of a model of word vectors
 NUM_ROWS, ROW_SYMBOLS = 5, 4  # of a model that reads symbols
 
-GENERAL = (
-    EXAMPLE,
-    "The cat sat down because it was tired.",
-    "She kept her money in a bank near the river.",
-    "The train to the coast was late again.",
-    "He would rather read a book than watch a film.",
-)
 BEGINNINGS = ("The", "It is", "When a", "In the beginning", "There are")
-MASKED = (  # `{}` is the mask
-    "What a wonderful {}.",
-    "Paris is the {} of France.",
-    "The cat sat on the {}.",
-    "In Texas, they like to buy {}.",
-    "In New York, they like to buy {}.",
-)
-QUESTIONS = (
-    ("Where does Anna live?", "Anna lives in Oslo. She works at the harbour."),
-    ("What does Tom play?", "Tom is twelve years old. On Sundays he plays chess with Mia."),
-    ("When does the shop open?", "The shop by the station opens at nine and closes at six."),
-    ("Who wrote the letter?", "The letter that Clara wrote reached her brother in May."),
-    ("What colour is the car?", "The neighbours sold their bus and bought a red car."),
-)
-PAIRS = (
-    ("where can I park?", "Cars may be left behind the house."),
-    ("where can I park?", "The soup is served with bread."),
-    ("how do I make tea?", "Pour boiling water over the leaves and wait three minutes."),
-    ("when does the train leave?", "The last one departs at ten in the evening."),
-    ("when does the train leave?", "Trains are painted green."),
-)
 
 
 def example_fields(settings: ExportSettings, general: Sequence[Example]) -> dict[str, Any]:
@@ -66,24 +39,16 @@ def example_fields(settings: ExportSettings, general: Sequence[Example]) -> dict
     return {"example": examples[0].text if examples else "", "examples": examples}
 
 
-def of_texts(texts: Iterable[str]) -> tuple[Example, ...]:
-    return tuple(map(Example, texts))
-
-
 def general_examples(checkpoint: Checkpoint) -> tuple[Example, ...]:
     """Texts that fit the task of a network that reads texts."""
     network = checkpoint.text_network
     if network.served_name == "words":
         return of_texts(words_of(checkpoint.tokenizer)[len(SPECIAL) :][:NUM_WORDS])
+    mask = None
     if network.mask_token_id:
         mask = checkpoint.tokenizer.id_to_token(network.mask_token_id)
         assert mask is not None, "the network was trained with it"
-        return of_texts(text.format(mask) for text in MASKED)
-    if checkpoint.task == "question-answering":
-        return tuple(Example(question, context=context) for question, context in QUESTIONS)
-    if checkpoint.task == "pair-scoring":
-        return tuple(Example(text, text_pair) for text, text_pair in PAIRS)
-    return of_texts(GENERAL)
+    return examples_for(checkpoint.task, mask)
 
 
 def rows_of_symbols(names: Iterable[str | None], max_symbols: int) -> tuple[Example, ...]:

@@ -102,6 +102,7 @@ class ExportedModel:
     adapted: onnx.ModelProto | None = None  # the same
     chat: Mapping[str, Any] = field(default_factory=dict)  # its templates, see `read_chat`
     config: ModelConfig | None = None  # for the server; None: it follows from the manifest
+    data_files: tuple[Path, ...] = ()  # that `graph` names as they are, moved to it
 
     @property
     def num_bytes(self) -> int:
@@ -151,6 +152,8 @@ def choose_version(target: Path, version: int | None) -> int:
 
 
 def _write_version(exported: ExportedModel, folder: Path) -> None:
+    for file in exported.data_files:
+        file.rename(folder / file.name)
     _write_graphs(folder / MODEL_FILENAME, exported.graph, exported.prefill, exported.adapted)
     for built in exported.variants:
         path = folder / built.variant.filename

@@ -153,7 +153,9 @@ ROOMS = {
     ),
     "export/errors": Room(),
     "export/settings": Room("errors models/settings models/data service/contract"),
-    "export/examples": Room("errors settings models service/contract"),
+    "export/general_examples": Room("service/contract"),
+    "export/examples": Room("errors settings general_examples models service/contract"),
+    "export/adopted": Room("errors graphs models service/errors service/contract service/runtime"),
     "export/graphs": Room(
         "errors settings models service/contract service/runtime service/generation/decoders"
     ),
@@ -171,7 +173,8 @@ ROOMS = {
         " service/generation/decoders service/text"
     ),
     "export/recipes": Room(
-        "errors settings examples graphs precision checks writer models service/errors"
+        "errors settings examples general_examples graphs precision checks writer models"
+        " service/errors"
         " service/contract service/runtime service/text service/batching/collate"
     ),
     "export/adapters": Room("errors settings writer models service/contract/adapter"),
@@ -205,7 +208,7 @@ ROOMS = {
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
         "errors flags remarks train ask/client ask/options models export service/contract"
-        " service/settings service/calls"
+        " service/settings service/calls service/batching/collate"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"

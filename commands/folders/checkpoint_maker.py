@@ -7,17 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import text_format
-from tritonclient.grpc.model_config_pb2 import ModelConfig
-
 from commands.folders.cache import MODEL
+from commands.folders.configuration import without_name
 from commands.folders.cost import default_precision
 from commands.folders.importing import certified, read_checkpoint
 from export.exporter import export_any
 from export.settings import ExportSettings
 from models.recipes.import_settings import ImportSettings
 
-CONFIG_FILE = "config.pbtxt"
 NOT_COMPARED = "not compared: a checkpoint of Attendant's own, or --compare none"
 
 
@@ -36,7 +33,7 @@ def make(job: dict[str, Any], repository: Path, on_step: Callable[[str], None]) 
         name=MODEL, repository=repository, precision=precision, target=target, **job["export"]
     )
     exported = export_any(checkpoint, settings, on_step=on_step)
-    without_name(repository / MODEL / CONFIG_FILE)
+    without_name(repository / MODEL)
     manifest = exported.manifest
     return {
         "task": manifest.task,
@@ -49,11 +46,3 @@ def make(job: dict[str, Any], repository: Path, on_step: Callable[[str], None]) 
         "parity": manifest.parity,
         "certificate": checkpoint.certificate.get("text", NOT_COMPARED),
     }
-
-
-def without_name(path: Path) -> None:
-    """Take the model's name out of its configuration, so that it may be served under any."""
-    if path.is_file():
-        config = text_format.Parse(path.read_text(encoding="utf-8"), ModelConfig())
-        config.ClearField("name")
-        path.write_text(text_format.MessageToString(config), encoding="utf-8")

@@ -3,30 +3,15 @@
 Imports PyTorch, and reads no values of weights.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from commands.folders.details import Details
 from commands.folders.importing import read_checkpoint
 from commands.remarks import showing_remarks
 from models.checkpoints.weights import headers_alone
 from models.errors import ModelError
 from models.networks.kinds import kind_of
 from models.recipes.import_settings import ImportSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """Facts that an import reads of a folder; `refusal` where it would end with an error."""
-
-    task: str = ""
-    network: str = ""
-    labels: tuple[str, ...] = ()
-    max_tokens: int = 0
-    pooling: str = ""
-    has_chat_template: bool = False
-    num_weights: int = 0
-    remarks: tuple[str, ...] = ()
-    refusal: str = ""
 
 
 def look_closer(folder: Path, settings: ImportSettings) -> Details:

@@ -59,6 +59,17 @@ def cost_of(num_weights: int, precision: str) -> Cost:
     )
 
 
+def cost_of_graph(num_bytes: int, precision: str) -> Cost:
+    """The estimate for a graph that is served as it is, and compared with its edited form."""
+    return Cost(
+        precision,
+        num_bytes + 5_000_000,
+        SERVER_BYTES + 4 * num_bytes,
+        SERVER_BYTES + 2 * num_bytes,
+        5.0 + num_bytes * 2.0e-8,
+    )
+
+
 def free_disk(folder: Path) -> int:
     """Bytes that are free where the folder is, or will be."""
     there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())

@@ -27,16 +27,20 @@ def _explain(
     revision: str | None,
     offline: bool,
     folder_cache: Path | None,
+    variant: str | None,
     **values: Any,
 ) -> None:
     with messages("explain"):
         from commands.folders.explanation import explain as explained
         from commands.folders.explanation import page
+        from models.checkpoints.graph_files import GraphWish
         from models.checkpoints.plan import recognise
 
         settings = ImportSettings(**values)
         folders = FolderSettings(revision=revision, offline=offline, folder_cache=folder_cache)
-        plan = recognise(folder_of(parse_source(source), folders))
+        given = parse_source(source)
+        wish = GraphWish(given.variant or variant, precision)
+        plan = recognise(folder_of(given, folders), wish)
         explanation = explained(source, plan, settings, precision, folders.cache)
     if as_json:
         typer.echo(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False))

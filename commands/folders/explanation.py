@@ -9,22 +9,28 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from commands.folders.cost import Cost, cost_of, default_precision, free_disk, free_memory
-from models.checkpoints.plan import File, Plan
+from commands.folders.cost import (
+    Cost,
+    cost_of,
+    cost_of_graph,
+    default_precision,
+    free_disk,
+    free_memory,
+)
+from commands.folders.details import Details
+from models.checkpoints.plan import ONNX, File, Plan
 from models.recipes.import_settings import ImportSettings
 from models.writing import amount
 
-if TYPE_CHECKING:
-    from commands.folders.closer_look import Details
-
 INSTALL = "pip install 'attendant[cpu,train]'"
+INSTALL_ONNX = "pip install onnx safetensors"
 MAX_FILES = 20  # of a list of files; the others are counted
 MAX_LABELS = 8
 
@@ -38,7 +44,7 @@ class Explanation:
     cost: Cost
     free_memory_bytes: int
     free_disk_bytes: int
-    details: "Details | None" = None  # None without PyTorch, or where the plan refuses already
+    details: Details | None = None  # None without PyTorch, or where the plan refuses already
 
     @property
     def refusal(self) -> str:
@@ -53,7 +59,7 @@ class Explanation:
         """The lines to serve the folder by, in one step and in three, or those of a way out."""
         if self.refusal:
             return list(self.plan.commands)
-        if self.plan.form == "repository":
+        if self.plan.form in ("repository", ONNX.name):
             return [f"attendant serve {self.source}"]
         checkpoint, name = f"build/checkpoints/{self.plan.name}", self.plan.name
         return [
@@ -85,13 +91,28 @@ def explain(
     """The explanation of a folder whose graph would be of that precision, kept in `cache`."""
     details = None
     if not plan.refusal and plan.needs and not [n for n in plan.needs if find_spec(n) is None]:
-        from commands.folders.closer_look import look_closer
-
-        details = look_closer(plan.folder, settings)
+        details = _details(plan, settings)
     num_weights = (details.num_weights if details else 0) or plan.num_weights
     chosen = default_precision(num_weights, has_cuda=False) if precision == "auto" else precision
     cost = cost_of(num_weights, chosen)
+    if plan.form == ONNX.name:
+        cost = cost_of_graph(plan.num_bytes, plan.precision)
     return Explanation(source, plan, cost, free_memory(), free_disk(cache), details)
+
+
+def _details(plan: Plan, settings: ImportSettings) -> Details:
+    if plan.form == ONNX.name:
+        from commands.folders.onnx_reading import look_at_graph
+
+        return look_at_graph(plan, settings)
+    from commands.folders.closer_look import look_closer
+
+    return look_closer(plan.folder, settings)
+
+
+def install_of(plan: Plan) -> str:
+    """The line that installs what the first start of a folder needs."""
+    return INSTALL_ONNX if plan.form == ONNX.name else INSTALL
 
 
 def page(explanation: Explanation) -> Group:
@@ -121,10 +142,11 @@ def page(explanation: Explanation) -> Group:
         rows.add_row("costs here", _cost(explanation))
         if explanation.missing:
             missing = ", ".join(explanation.missing)
-            rows.add_row("missing", f"{missing}, for the first start: {INSTALL}")
+            rows.add_row("missing", f"{missing}, for the first start: {install_of(plan)}")
     commands = explanation.commands()
     lines: list[RenderableType] = [Padding(Text(line), (0, 0, 0, 4)) for line in commands]
-    title = "Way out:" if explanation.refusal else "To serve it, in one step or in three:"
+    steps = ", in one step or in three" if len(commands) > 1 else ""
+    title = "Way out:" if explanation.refusal else f"To serve it{steps}:"
     shown: list[RenderableType] = [rows, *([Text(f"\n{title}"), *lines] if commands else [])]
     return Group(*shown)
 
@@ -137,12 +159,14 @@ def _what(plan: Plan) -> str:
     if plan.num_weights:
         stored = ", ".join(sorted(plan.stored_as)) or "a pickle"
         parts.append(f"{_number(plan.num_weights)} weights, stored as {stored}")
+    if plan.graph:
+        parts.append(f"{plan.graph} ({plan.precision})")
     if plan.num_bytes:
         parts.append(amount(plan.num_bytes))
     return "; ".join(parts)
 
 
-def _task(plan: Plan, details: "Details | None") -> str:
+def _task(plan: Plan, details: Details | None) -> str:
     if details is None:
         return f"{plan.task}, as its files declare (--task)"
     labels = ", ".join(details.labels[:MAX_LABELS])
@@ -168,9 +192,10 @@ def _files(files: Iterable[File]) -> Table:
 
 def _cost(explanation: Explanation) -> str:
     cost = explanation.cost
+    flag = "--variant" if explanation.plan.form == ONNX.name else "--precision"
     return (
         f"about {amount(cost.export_memory_bytes)} of memory and {cost.seconds:.0f} s for the "
-        f"first start in {cost.precision} (--precision), {amount(cost.disk_bytes)} on disk, then "
+        f"first start in {cost.precision} ({flag}), {amount(cost.disk_bytes)} on disk, then "
         f"{amount(cost.serve_memory_bytes)} of memory; here {amount(explanation.free_memory_bytes)}"
         f" of memory and {amount(explanation.free_disk_bytes)} of disk are free"
     )

@@ -17,14 +17,22 @@ from typing import Any
 
 from commands.folders.adapters import adapter_entry, options_for
 from commands.folders.cache import Cache, Entry
-from commands.folders.cost import Cost, cost_of, default_precision, free_memory
-from commands.folders.explanation import INSTALL
+from commands.folders.cost import Cost, cost_of, cost_of_graph, default_precision, free_memory
+from commands.folders.explanation import install_of
 from commands.folders.keys import contents_of, key_of
 from commands.folders.reports import Reports, decisions
 from commands.folders.running import PreparationError, run_worker
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import Source, commit_of, folder_of, parse_source
-from models.checkpoints.plan import Plan, check_small_files, is_repository, recognise
+from models.checkpoints.graph_files import GraphWish
+from models.checkpoints.plan import (
+    ONNX,
+    Plan,
+    check_small_files,
+    has_torch,
+    is_repository,
+    recognise,
+)
 from models.errors import CheckpointError
 from models.writing import amount
 from service.contract.files import find_models
@@ -39,6 +47,10 @@ class Wishes:
     precision: str  # as the server's setting has it
     target: str  # of the export: cpu or cuda
     adapters: tuple[Source, ...] = ()
+
+    def graph_of(self, source: Source) -> GraphWish:
+        """The graph of a source that is wished for, where it has graphs."""
+        return GraphWish(source.variant or self.settings.variant, self.precision, self.target)
 
 
 @dataclass(slots=True)
@@ -123,16 +135,21 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         "export": options_for(wishes.adapters),
         "pair_template": _text_of(wishes.imports.get("pair_template")),
     }
-    key = key_of(contents, options)
+    wish = wishes.graph_of(source)
+    if wish.variant is not None:
+        options["variant"] = wish.variant
+    keys = [key_of(contents, options)]
+    if not has_torch():  # what was made of graphs then is not what PyTorch makes of weights
+        keys.append(key_of(contents, {**options, "variant": "without torch"}))
     if wishes.settings.refresh:
-        cache.forget(key)
-    entry = cache.find(key)
+        cache.forget(keys[-1])
+    entry = next((found for key in keys if (found := cache.find(key)) is not None), None)
     if entry is not None:
         reports.say(f"{source.name}: kept from an earlier start ({decisions(entry.facts)})")
         return Path(str(entry.facts["folder"])), entry
     if commit is not None:
         folder = _fetched(source, wishes)
-    plan = recognise(folder)
+    plan = recognise(folder, wish)
     plan.check()
     cost = _check_room(source, plan, wishes, cache, reports)
     job = {
@@ -142,10 +159,11 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         "precision": wishes.precision,
         "device": wishes.target,
         "export": options["export"],
+        "variant": wish.variant,
     }
     started_s = time.monotonic()
     made = cache.make(
-        key,
+        keys[-1] if plan.form == ONNX.name else keys[0],
         lambda target: {
             "source": source.where,
             "folder": str(folder.resolve()),
@@ -184,19 +202,24 @@ def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, report
     if missing:
         raise PreparationError(
             f"the first start of {source.where} needs {', '.join(missing)}, which makes the graph "
-            f"of its weights: {INSTALL}; later starts, and serving, do not need it"
+            f"of its weights: {install_of(plan)}; later starts, and serving, do not need it"
         )
-    precision = wishes.precision
-    if precision == "auto":
-        precision = default_precision(plan.num_weights, has_cuda=wishes.target == "cuda")
-    cost = cost_of(plan.num_weights, precision)
+    cost = _cost_of(plan, wishes)
     cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it
     free = free_memory()
-    reports.say(
-        f"{source.name}: a folder {plan.what}, {plan.architecture or plan.model_type}, "
-        f"{amount(plan.num_bytes)} of weights; the export takes about {cost.seconds:.0f} s, "
-        f"{amount(cost.export_memory_bytes)} of memory and {amount(cost.disk_bytes)} of disk"
-    )
+    what = plan.architecture or plan.model_type
+    if plan.form == ONNX.name:
+        others = ", ".join(plan.variants)
+        reports.say(
+            f"{source.name}: {plan.graph} ({plan.precision}, {amount(plan.num_bytes)}) of a folder "
+            f"{plan.what}{f', {what}' if what else ''}; also there: {others or 'none'} (--variant)"
+        )
+    else:
+        reports.say(
+            f"{source.name}: a folder {plan.what}, {what}, "
+            f"{amount(plan.num_bytes)} of weights; the export takes about {cost.seconds:.0f} s, "
+            f"{amount(cost.export_memory_bytes)} of memory and {amount(cost.disk_bytes)} of disk"
+        )
     if cost.export_memory_bytes > free:
         reports.say(
             f"{source.name}: warning: {amount(free)} of memory are free, so the export may fail: "
@@ -204,3 +227,12 @@ def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, report
             "model repository here"
         )
     return cost
+
+
+def _cost_of(plan: Plan, wishes: Wishes) -> Cost:
+    if plan.form == ONNX.name:
+        return cost_of_graph(plan.num_bytes, plan.precision)
+    precision = wishes.precision
+    if precision == "auto":
+        precision = default_precision(plan.num_weights, has_cuda=wishes.target == "cuda")
+    return cost_of(plan.num_weights, precision)

@@ -16,6 +16,7 @@ from models.errors import CheckpointError, shown
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+VARIANT = re.compile(r"[^:/]:[\w.-]+$", re.ASCII)
 OFFLINE = ("1", "true", "yes", "on")  # values of HF_HUB_OFFLINE, in any case
 HUB_TIMEOUT_S = 10.0
 
@@ -27,6 +28,7 @@ class Source:
     name: str
     where: str  # as it was given, without name and revision
     revision: str | None = None  # of a hub id
+    variant: str | None = None  # of its graphs
 
     @property
     def is_folder(self) -> bool:
@@ -37,7 +39,10 @@ class Source:
 
 
 def parse_source(given: str) -> Source:
-    """`NAME=WHERE`, `WHERE` or, of a hub id, `WHERE@REVISION`. Raises `CheckpointError`."""
+    """`NAME=WHERE` or `WHERE`, with `@REVISION` behind a hub id, and `:VARIANT` behind either.
+
+    Raises `CheckpointError`.
+    """
     name, mark, where = given.partition("=")
     if exists(given) or not mark:
         name, where = "", given
@@ -49,11 +54,13 @@ def parse_source(given: str) -> Source:
         )
     if not where:
         raise CheckpointError(f"{given!r} names no folder: write NAME=FOLDER")
-    revision = None
+    revision = variant = None
+    if not exists(where) and VARIANT.search(where):
+        where, _, variant = where.rpartition(":")
     if not exists(where) and "@" in where:
         where, _, revision = where.partition("@")
     last = Path(where).resolve().name if exists(where) else where
-    return Source(name or name_of(last), where, revision)
+    return Source(name or name_of(last), where, revision, variant)
 
 
 def folder_of(

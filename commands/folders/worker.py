@@ -25,6 +25,7 @@ MAKERS: Mapping[str, str] = {
     "sentence-transformers": "commands.folders.checkpoint_maker:make",
     "transformers": "commands.folders.checkpoint_maker:make",
     "gguf": "commands.folders.checkpoint_maker:make",
+    "onnx": "commands.folders.onnx_maker:make",
     "adapter": "commands.folders.adapter_maker:make",
 }
 Say = Callable[..., None]

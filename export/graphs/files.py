@@ -20,6 +20,7 @@ from typing import BinaryIO, Self
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx.external_data_helper import uses_external_data
 
 from service.runtime.shared_weights import TABLES_SUFFIX, WEIGHTS_SUFFIX
 
@@ -32,6 +33,12 @@ PACKED = {"MatMul": 1, "Gemm": 1, "MatMulIntegerToFloat": 1, "MatMulNBits": 1}  
 def num_bytes(model: ModelProto) -> int:
     """The size of a graph's weights, which are nearly all of it."""
     return sum(map(_size_of, model.graph.initializer))
+
+
+def num_bytes_inside(model: ModelProto) -> int:
+    """The size of the weights that are in the graph itself, and not in files that it names."""
+    inside = (each for each in model.graph.initializer if not uses_external_data(each))
+    return sum(map(_size_of, inside))
 
 
 def bytes_on_disk(path: Path) -> int:
@@ -60,7 +67,7 @@ def copy_of(model: ModelProto) -> ModelProto:
 
 def save(model: ModelProto, path: Path, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
     """Write a graph, with its weights in files beside it where it is larger than a message."""
-    if num_bytes(model) <= max_bytes:
+    if num_bytes_inside(model) <= max_bytes:
         onnx.save(model, path)
     else:
         save_sharing({path: model}, path)

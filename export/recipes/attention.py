@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from export.checks.provider_support import device_of
 from export.errors import ExportError
-from export.examples import GENERAL, example_fields, of_texts, rows_of_symbols
+from export.examples import example_fields, rows_of_symbols
+from export.general_examples import GENERAL, of_texts
 from export.graphs.attention import (
     OUTPUT,
     _num_matrices,

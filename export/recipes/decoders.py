@@ -17,7 +17,8 @@ from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
-from export.examples import BEGINNINGS, example_fields, of_texts
+from export.examples import BEGINNINGS, example_fields
+from export.general_examples import of_texts
 from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
 from export.graphs.cached_decoder import OPERATOR, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates

@@ -16,7 +16,8 @@ from export.checks.decoding import DecoderParity, ParityLimits
 from export.checks.encoder_decoding import measure_parity, measure_texts, rounding_of
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
-from export.examples import GENERAL, example_fields, of_texts
+from export.examples import example_fields
+from export.general_examples import GENERAL, of_texts
 from export.graphs.candidates import with_candidates
 from export.graphs.encoder_decoder import trace_encoder, trace_target_decoder
 from export.graphs.graph import DTYPES, fused_ops

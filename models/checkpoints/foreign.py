@@ -32,7 +32,20 @@ class Kind:
 
 
 GGUF_FILES = "*.gguf"
-KINDS = (
+GRAPHS = Kind(
+    ("*.onnx", "onnx/*.onnx"),
+    "of graphs in ONNX",
+    AS_TENSORS,
+    commands=(
+        "mkdir -p models/{name}/1",
+        "cp {file}* models/{name}/1/",
+        "test -e models/{name}/1/model.onnx || mv models/{name}/1/*.onnx "
+        "models/{name}/1/model.onnx",
+        "attendant serve models",
+    ),
+)
+# Told before graphs: a folder of these may have some, which are no model of their own.
+BEFORE_GRAPHS = (
     Kind(("gliner_config.json",), "of GLiNER", MADE_OF, has_own_config=True),
     Kind(("genai_config.json",), "of onnxruntime-genai", MADE_OF),
     Kind(("mlc-chat-config.json",), "of MLC", MADE_OF),
@@ -47,6 +60,9 @@ KINDS = (
         "import the base with it: attendant import BASE CHECKPOINT --adapter FOLDER, or serve it "
         "beside its base by attendant import-adapter",
     ),
+)
+KINDS = (
+    *BEFORE_GRAPHS,
     Kind(("*.engine", "*.plan"), "of an engine of TensorRT", MADE_OF),
     Kind(
         ("model.bin",),
@@ -56,18 +72,6 @@ KINDS = (
     ),
     Kind(("openvino_*.xml", "*.xml"), "of OpenVINO", MADE_OF, beside=("*.bin",)),
     Kind(
-        ("*.onnx", "onnx/*.onnx"),
-        "of graphs in ONNX",
-        AS_TENSORS,
-        commands=(
-            "mkdir -p models/{name}/1",
-            "cp {file}* models/{name}/1/",
-            "test -e models/{name}/1/model.onnx || mv models/{name}/1/*.onnx "
-            "models/{name}/1/model.onnx",
-            "attendant serve models",
-        ),
-    ),
-    Kind(
         ("tf_model*.h5", "saved_model.pb", "*.keras", "model.weights.h5"), "of TensorFlow", MADE_OF
     ),
     Kind(("flax_model*.msgpack",), "of Flax", MADE_OF),
@@ -76,42 +80,50 @@ KINDS = (
     Kind(("weights*.npz",), "of MLX", MADE_OF),
     Kind(
         ("consolidated*", "params.json"),
-        "in the form of Mistral's or Meta's own programs",
+        "in the form of Meta's own programs, or with weights of Mistral's alone",
         "import the files with config.json and model*.safetensors, which most are published with "
-        "too; this form cannot be read",
+        "too; of this form consolidated.safetensors with params.json can be read",
     ),
 )
 
 
 def check_is_ours(folder: Path) -> None:
     """Raise `CheckpointError`, which says what the folder is, unless transformers may read it."""
-    kind = foreign_kind(names_in(folder))
+    names = names_in(folder)
+    kind = foreign_kind(names)
     if kind is not None:
         raise CheckpointError(
             f"{folder} is a folder {kind.what}, not one of transformers: {kind.way_out}"
+        )
+    if _is(GRAPHS, names) and not is_complete(names):
+        raise CheckpointError(
+            f"{folder} is a folder {GRAPHS.what}, which are served as they are: attendant serve "
+            f"{folder}; an import reads weights"
         )
 
 
 def foreign_kind(names: Collection[str]) -> Kind | None:
     """The other program that a folder with these names is of; None where transformers may read it.
 
-    The first row that fits decides; files of GGUF can be read, and decide before.
+    The first row that fits decides; files of GGUF, and graphs in ONNX, can be read, and decide
+    before.
     """
-    is_complete = _is_complete(names)
+    has_all = is_complete(names)
     if is_of_gguf(names):
         return None
-    for kind in KINDS:
-        if (kind.has_own_config or not is_complete) and _is(kind, names):
+    for kind in BEFORE_GRAPHS if _is(GRAPHS, names) else KINDS:
+        if (kind.has_own_config or not has_all) and _is(kind, names):
             return kind
     return None
 
 
 def is_of_gguf(names: Collection[str]) -> bool:
     """Whether a folder with these names has a model in GGUF, and none of transformers."""
-    return _has(names, GGUF_FILES) and not _is_complete(names)
+    return _has(names, GGUF_FILES) and not is_complete(names)
 
 
-def _is_complete(names: Collection[str]) -> bool:
+def is_complete(names: Collection[str]) -> bool:
+    """Whether a folder with these names has weights and a configuration, as transformers reads."""
     if is_of_mistral(names):
         return True
     inner = {name.partition("/")[2] for name in names if "/" in name}
@@ -132,6 +144,10 @@ def check_is_folder(source: Path) -> None:
     """Raise `CheckpointError` where the source is a file; it says what of."""
     if not source.is_file():
         return
+    if _is(GRAPHS, {source.name}):
+        raise CheckpointError(
+            f"{source} is a graph in ONNX: give attendant serve the folder that it is in"
+        )
     kind = next((each for each in KINDS if _is(each, {source.name}) and not each.beside), None)
     what = f" {kind.what}: {kind.way_out}" if kind else ": give the folder that it is in"
     raise CheckpointError(f"{source} is a file{what}")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from models.checkpoints import file_names
+from models.choices import MAX_RESIZED, RESAMPLINGS
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_number, check_only, check_whole, fields_of, read_object
-from models.networks.vit import MAX_RESIZED, RESAMPLINGS
 
 PREPROCESSOR_FILE = file_names.PREPROCESSOR_FILE
 RESCALE = 1.0 / 255.0

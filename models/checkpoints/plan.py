@@ -8,9 +8,10 @@ strange: that is a refusal with a way out.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,24 @@ from typing import Any
 from models.checkpoints import file_names
 from models.checkpoints.consolidated import config_of as config_of_mistral
 from models.checkpoints.consolidated import is_of_mistral
-from models.checkpoints.foreign import check_is_folder, commands_of, foreign_kind, names_in
+from models.checkpoints.foreign import (
+    GRAPHS,
+    check_is_folder,
+    commands_of,
+    foreign_kind,
+    is_complete,
+    names_in,
+)
 from models.checkpoints.gguf.files import SUFFIX, GgufFile
 from models.checkpoints.gguf.folders import gguf_at
 from models.checkpoints.gguf.networks import config_of
+from models.checkpoints.graph_files import (
+    DATA,
+    GraphFile,
+    GraphWish,
+    choose,
+    graphs_in,
+)
 from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
 from models.checkpoints.rounded.declared import rounding_of
@@ -92,6 +107,7 @@ NOT_READ: Mapping[str, str] = {
     "*.md": "for readers",
 }
 HIDDEN = ".*"
+ANY_GRAPH = GraphWish()
 BYTES_BY_DTYPE: Mapping[str, int] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -109,7 +125,8 @@ TRANSFORMERS = Form("transformers", "of transformers", ("torch", "onnxscript"))
 EMBEDDER = Form("sentence-transformers", "of sentence-transformers", ("torch", "onnxscript"))
 REPOSITORY = Form("repository", "of served models: a model repository", ())
 GGUF = Form("gguf", "of GGUF", ("torch", "onnxscript", "gguf"))
-FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS, GGUF)
+ONNX = Form("onnx", GRAPHS.what, ("onnx",))
+FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS, GGUF, ONNX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +157,9 @@ class Plan:
     refusal: str = ""
     way_out: str = ""
     commands: tuple[str, ...] = ()  # of the way out, for a shell
+    graph: str = ""  # the file that is served, of a folder of graphs
+    precision: str = ""  # of that graph, as its name says
+    variants: tuple[str, ...] = ()  # names of the others
 
     @property
     def name(self) -> str:
@@ -158,8 +178,12 @@ def name_of(source: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", last).strip(".-") or "model"
 
 
-def recognise(folder: Path) -> Plan:
-    """The plan for a folder, or for a file that is given in place of one."""
+def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
+    """The plan for a folder, or for a file that is given in place of one.
+
+    Of a folder with weights and graphs the weights are taken, unless the wish names a variant, or
+    there is no PyTorch to read them.
+    """
     if not folder.is_dir() and folder.suffix != SUFFIX:
         return Plan(folder, refusal=_why_no_folder(folder))
     try:
@@ -172,6 +196,10 @@ def recognise(folder: Path) -> Plan:
     if is_repository(folder):
         return Plan(folder, REPOSITORY.name, REPOSITORY.what)
     kind = foreign_kind(names)
+    graphs = graphs_in(names, _place(folder)) if kind is None else []
+    is_wished = wish.variant is not None or not has_torch()
+    if graphs and (is_wished or not is_complete(names)):
+        return _of_graphs(folder, names, graphs, wish)
     if kind is not None:
         refusal = f"{folder} is a folder {kind.what}, not one of transformers"
         files = tuple(_file(folder, name, NOT_READ) for name in _shown(names, folder))
@@ -216,6 +244,67 @@ def _of_gguf(folder: Path, file: GgufFile) -> Plan:
     )
 
 
+def has_torch() -> bool:
+    """Whether weights can be read here, rather than graphs alone."""
+    return find_spec("torch") is not None
+
+
+def _place(folder: Path) -> str:
+    """The folder of the network within the whole, with a stroke at its end."""
+    try:
+        inner = encoder_folder(folder)
+    except CheckpointError:
+        return ""
+    return "" if inner == folder else f"{inner.relative_to(folder).as_posix()}/"
+
+
+def _of_graphs(
+    folder: Path, names: Collection[str], graphs: Sequence[GraphFile], wish: GraphWish
+) -> Plan:
+    """The plan of a folder of graphs, whose small files may be there or not."""
+    try:
+        chosen = choose(graphs, wish)
+        values = read_object(encoder_folder(folder) / file_names.CONFIG_FILE, optional=True)
+        listed = values.get("architectures")
+        architecture = str(listed[0]) if isinstance(listed, list) and listed else ""
+        task = _task(architecture, folder, values)
+    except CheckpointError as error:
+        return Plan(folder, what=ONNX.what, refusal=str(error))
+    shown = _shown(names, folder)
+    parts = [name for name in shown if any(fnmatch(name, chosen.name + end) for end in ("", *DATA))]
+    others = {graph.name: graph.variant for graph in graphs if graph != chosen}
+    weights = {name for name in shown if _use_of(name, USES) == "weights"}
+    taken = [File(name, (folder / name).stat().st_size, "graph") for name in parts]
+    left_out = []
+    for name in shown:
+        num_bytes = (folder / name).stat().st_size
+        use = _use_of(name, USES)
+        if name in others:
+            left_out.append(File(name, num_bytes, f"another graph (--variant {others[name]})"))
+        elif use and name not in weights and name not in parts:
+            taken.append(File(name, num_bytes, use))
+        elif name not in parts:
+            why = "another form of the weights" if name in weights else _use_of(name, NOT_READ)
+            left_out.append(File(name, num_bytes, why or "not read"))
+    return Plan(
+        folder,
+        ONNX.name,
+        ONNX.what,
+        ONNX.needs,
+        str(values.get("model_type", "")),
+        architecture,
+        task,
+        num_bytes=sum(each.num_bytes for each in taken if each.why == "graph"),
+        taken=tuple(taken),
+        left_out=tuple(left_out),
+        way_out=GRAPHS.way_out,
+        commands=commands_of(GRAPHS, folder, {chosen.name}, name_of(folder.resolve().name)),
+        graph=chosen.name,
+        precision=chosen.precision,
+        variants=tuple(sorted(others.values())),
+    )
+
+
 def check_small_files(folder: Path) -> None:
     """Raise `CheckpointError` for a network that no import reads, before weights are fetched."""
     path = encoder_folder(folder) / file_names.CONFIG_FILE
@@ -244,10 +333,8 @@ def _why_no_folder(path: Path) -> str:
 
 def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     encoder = encoder_folder(folder)
-    is_complete = not is_of_mistral(names)
-    values = (
-        read_object(encoder / file_names.CONFIG_FILE) if is_complete else config_of_mistral(folder)
-    )
+    path = encoder / file_names.CONFIG_FILE
+    values = config_of_mistral(folder) if is_of_mistral(names) else read_object(path)
     listed = values.get("architectures")
     architecture = str(listed[0]) if isinstance(listed, list) and listed else ""
     is_own = values.get("format") == OWN_FORMAT

@@ -6,7 +6,6 @@ modules.json names. Knows nothing about encoders and their names of weights.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,15 @@ import torch
 from torch import Tensor
 
 from models.checkpoints import file_names
+from models.checkpoints.embedder_files import TermPooling
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import read_pickle
-from models.errors import CheckpointError, check_choice, shown
+from models.errors import CheckpointError, shown
 from models.json_files import fields_of, read_object
 from models.networks.heads import EncoderNetwork, TextEmbedder
 from models.networks.masked import MaskedLanguageModel
-from models.networks.retrieval import (
-    TERM_POOLINGS,
-    TERM_WEIGHTS,
-    TermEmbedder,
-    ThreeWayEmbedder,
-)
+from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
 
 WEIGHT_FILE, VECTOR_FILE = HEAD_FILES = file_names.HEAD_FILES
 FORMAT_BYTES = 65_536  # of a file of two tensors, beside their values
@@ -37,36 +32,6 @@ UNWEIGHTED = {
     "pad_token": "<pad>",
     "unk_token": "<unk>",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TermPooling:
-    """Pooling of logits of words to weights of words."""
-
-    pooling: str  # over tokens
-    weights: str  # of logits
-
-    @classmethod
-    def read(cls, path: Path) -> "TermPooling":
-        """The choices in the config.json of a SpladePooling; raises CheckpointError."""
-        with fields_of(path, read_object(path)) as values:
-            pooling = str(values.get("pooling_strategy", "max"))
-            weights = str(values.get("activation_function", "relu"))
-            check_choice("pooling_strategy", pooling, TERM_POOLINGS)
-            check_choice("activation_function", weights, TERM_WEIGHTS)
-        return cls(pooling, weights)
-
-
-def has_three_ways(folder: Path) -> bool:
-    """Whether both of BGE-M3's files are there; raises CheckpointError for one of them alone."""
-    there = [name for name in HEAD_FILES if (folder / name).is_file()]
-    if len(there) == 1:
-        (missing,) = set(HEAD_FILES) - set(there)
-        raise CheckpointError(
-            f"{folder} has {there[0]}, which {missing} belongs to: copy that too, or remove "
-            f"{there[0]} for an embedder of one vector per text"
-        )
-    return bool(there)
 
 
 def three_way_embedder(embedder: EncoderNetwork, folder: Path, tokenizer: Path) -> ThreeWayEmbedder:

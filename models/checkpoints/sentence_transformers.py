@@ -9,21 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from models.checkpoints.retrieval import TermPooling, has_three_ways
-from models.checkpoints.score_heads import is_cross_encoder
-from models.checkpoints.setting_keys import check_keys
-from models.checkpoints.vector_maps import (
+from models.checkpoints.embedder_files import (
     DENSE,
     DROPOUT,
     LAYER_NORM,
     NORMALIZE,
     Step,
+    TermPooling,
     check_normalize,
+    has_three_ways,
 )
+from models.checkpoints.score_heads import is_cross_encoder
+from models.checkpoints.setting_keys import check_keys
 from models.checkpoints.ways_out import ELSEWHERE
+from models.choices import TOGETHER
 from models.errors import CheckpointError, SettingError, shown
 from models.json_files import check_known, fields_of, read_json, read_object
-from models.networks.pooling import TOGETHER
 
 MODULES_FILE = "modules.json"
 PACKAGE = "sentence_transformers"

@@ -10,11 +10,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from models.choices import POOLINGS
+from models.choices import POOLINGS, TOGETHER
 from models.errors import SettingError
 from models.networks.layers import last_of
-
-TOGETHER = "+"
 
 
 def pool(hidden_BSD: Tensor, attention_mask_BS: Tensor, pooling: str) -> Tensor:

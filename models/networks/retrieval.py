@@ -15,15 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.choices import POOLINGS
+from models.choices import POOLINGS, TERM_POOLINGS, TERM_WEIGHTS
 from models.errors import check_choice, check_range
 from models.networks.encoder import Encoder, initialise
 from models.networks.heads import EncoderNetwork
 from models.networks.masked import PredictionHead
 from models.networks.pooling import pool
 
-TERM_POOLINGS = ("max", "sum")
-TERM_WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {  # of logits, as sentence-transformers has
+WEIGHTS_BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda logits: torch.log1p(torch.relu(logits)),
     "log1p_relu": lambda logits: torch.log1p(torch.log1p(torch.relu(logits))),
 }
@@ -140,7 +139,7 @@ class TermEmbedder(EncoderNetwork):
         has the first token's values then, which change nothing, and no logits need a mask.
         """
         hidden_BSD = self.encoder(input_ids, attention_mask, token_type_ids)[-1]
-        words_VD, weigh = self.encoder.embeddings.words.weight, TERM_WEIGHTS[self.weights]
+        words_VD, weigh = self.encoder.embeddings.words.weight, WEIGHTS_BY_NAME[self.weights]
         is_token_BS1 = attention_mask.unsqueeze(-1) != 0
         if self.pooling == "max":
             real_BSD = torch.where(is_token_BS1, hidden_BSD, hidden_BSD[:, :1])

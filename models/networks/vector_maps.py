@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.choices import MAX_VECTOR_SIZE
 from models.errors import SettingError, check_choice, check_range
 from models.networks.encoder import initialise
 from models.networks.layers import ACTIVATIONS
@@ -24,7 +25,6 @@ DENSE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **ACTIVATIONS,
 }
 MAX_MAPS = 16
-MAX_SIZE = 65_536  # values of a vector
 
 
 class DenseMap(nn.Module):
@@ -42,7 +42,7 @@ class DenseMap(nn.Module):
         super().__init__()
         check_choice("activation", activation, DENSE_ACTIVATIONS)
         for name, size in (("input_size", input_size), ("output_size", output_size)):
-            check_range(name, size, 1, MAX_SIZE)
+            check_range(name, size, 1, MAX_VECTOR_SIZE)
         self.input_size, self.output_size = input_size, output_size
         self.activation, self.has_residual = activation, has_residual
         self.linear = nn.Linear(input_size, output_size, bias=bias)
@@ -73,7 +73,7 @@ class VectorNorm(nn.Module):
 
     def __init__(self, size: int, *, has_weights: bool = True) -> None:
         super().__init__()
-        check_range("size", size, 1, MAX_SIZE)
+        check_range("size", size, 1, MAX_VECTOR_SIZE)
         self.input_size = self.output_size = size
         self.has_weights = has_weights
         self.norm = nn.LayerNorm(size, elementwise_affine=has_weights)

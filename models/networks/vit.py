@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from models.choices import MAX_RESIZED, RESAMPLINGS
 from models.errors import SettingError, check_choice, check_range
 from models.networks.layers import ACTIVATIONS, Config, LearnedPositions, PreNormLayer, check_sizes
 
@@ -26,8 +27,6 @@ POSITIVE = ("height", "width", "channels", "patch_size", "num_layers", "intermed
 # many epochs to find out where things are.
 POSITION_STD = 0.5
 MAX_PATCHES = 4_096  # attention takes their square; the paper's largest images have 1,024
-MAX_RESIZED = 4_096  # pixels a side, before the middle is cut out
-RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # as Pillow has them
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from export.examples import (
     LONGEST_OF_LABELLED,
     MAX_EXAMPLES,
     example_fields,
-    of_texts,
     read_examples,
     rows_of_symbols,
     some_of,
 )
+from export.general_examples import of_texts
 from export.settings import ExportSettings
 from models.data.datasets import Example as LabelledExample
 from service.contract.manifest import MAX_EXAMPLE_IMAGE_BYTES, Example

@@ -8,8 +8,8 @@ import pytest
 import transformers
 
 from models.checkpoints.checkpoint import load_checkpoint
-from models.checkpoints.foreign import KINDS
-from models.checkpoints.ways_out import AS_TENSORS, MADE_OF
+from models.checkpoints.foreign import GRAPHS, KINDS
+from models.checkpoints.ways_out import MADE_OF
 from models.errors import CheckpointError
 from tests.checkpoints.fields import network
 from tests.models.tiny import word_tokenizer
@@ -30,19 +30,18 @@ FOLDERS: dict[str, tuple[tuple[str, ...], str]] = {
     "of an engine of TensorRT": (("rank0.engine", "config.json"), MADE_OF),
     "of CTranslate2": (("model.bin", "config.json", "vocabulary.json"), MADE_OF),
     "of OpenVINO": (("openvino_model.xml", "openvino_model.bin", "config.json"), MADE_OF),
-    "of graphs in ONNX": (("config.json", "tokenizer.json", "onnx/model_q4.onnx"), AS_TENSORS),
+    "of graphs in ONNX": (
+        ("config.json", "tokenizer.json", "onnx/model_q4.onnx"),
+        "attendant serve",
+    ),
     "of TensorFlow": (("config.json", "tf_model.h5", "vocab.txt"), MADE_OF),
     "of Flax": (("config.json", "flax_model.msgpack"), MADE_OF),
     "of TensorFlow Lite": (("model.tflite",), MADE_OF),
     "of Core ML": (("model.mlmodel",), MADE_OF),
     "of MLX": (("config.json", "weights.npz"), MADE_OF),
-    "in the form of Mistral's or Meta's": (
-        ("consolidated.safetensors", "params.json", "tekken.json"),
+    "in the form of Meta's": (
+        ("consolidated.00.pth", "params.json", "tokenizer.model"),
         "import the files with config.json",
-    ),
-    "of a variant alone": (
-        ("config.json", "model.fp16.safetensors"),
-        "copy the file to model.safetensors",
     ),
 }
 
@@ -62,13 +61,16 @@ def test_a_folder_of_another_program_is_told_with_a_way_out(what: str, tmp_path:
 
 
 def test_every_kind_of_folder_has_a_row() -> None:
-    assert len(FOLDERS) == len(KINDS)
+    assert len(FOLDERS) == len(KINDS) + 1
+    assert GRAPHS.what in FOLDERS
     assert all(any(kind.what.startswith(what) for what in FOLDERS) for kind in KINDS)
 
 
 def test_a_file_in_place_of_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "tiny.onnx").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"tiny\.onnx is a file of graphs in ONNX: it cannot"):
+    with pytest.raises(
+        CheckpointError, match=r"tiny\.onnx is a graph in ONNX: give attendant serve"
+    ):
         load_checkpoint(tmp_path / "tiny.onnx")
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="is a file: give the folder that it is in"):
@@ -93,15 +95,6 @@ def test_graphs_beside_weights_are_passed_over(tmp_path: Path) -> None:
     (folder / "adapter_model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"has adapter_model\.safetensors, which may be part"):
         load_checkpoint(folder)
-
-
-def test_the_way_out_of_a_variant_works(tmp_path: Path) -> None:
-    folder = write(tmp_path, "bert")
-    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
-    with pytest.raises(CheckpointError, match="is a folder of a variant alone"):
-        load_checkpoint(folder)
-    (folder / "model.safetensors").write_bytes((folder / "model.fp16.safetensors").read_bytes())
-    assert load_checkpoint(folder).task == "text-classification"
 
 
 def test_the_way_out_of_setfit_works(tmp_path: Path) -> None:

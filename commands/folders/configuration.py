@@ -1,0 +1,17 @@
+"""The configuration of a kept model, which may be served under any name. Imports no PyTorch."""
+
+from pathlib import Path
+
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from export.writer import CONFIG_FILE
+
+
+def without_name(model: Path) -> None:
+    """Take the model's name out of its configuration, so that it may be served under any."""
+    path = model / CONFIG_FILE
+    if path.is_file():
+        config = text_format.Parse(path.read_text(encoding="utf-8"), ModelConfig())
+        config.ClearField("name")
+        path.write_text(text_format.MessageToString(config), encoding="utf-8")

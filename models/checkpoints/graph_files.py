@@ -1,0 +1,139 @@
+"""The graphs of a folder by the names of their files, and the one of them that is served.
+
+One network is published in several forms, told by the end of a file's name, as transformers.js and
+sentence-transformers write them. Pure: names in, a choice out. Opens nothing.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from models.errors import CheckpointError, shown
+
+PLAIN = "fp32"  # the variant of a file without an ending
+# Precision of a file by the end of its name; of several, an earlier one is chosen on a CPU.
+PRECISIONS: Mapping[str, str] = {
+    "": "fp32",
+    **{f"_O{level}": "fp32" for level in (1, 2, 3)},
+    **{f"_{name}": "int8" for name in ("quantized", "int8", "uint8")},
+    **{f"_qint8_{kind}": "int8" for kind in ("avx512_vnni", "avx512", "arm64")},
+    "_quint8_avx2": "int8",
+    "_q4": "int4-weights",
+    "_bnb4": "int4-weights",
+    "_fp16": "fp16",
+    "_O4": "fp16",
+    "_q4f16": "int4-weights",
+}
+ENDINGS = sorted(filter(None, PRECISIONS), key=len, reverse=True)
+FILE = re.compile(rf"(?P<stem>.+?)(?P<ending>{'|'.join(ENDINGS)})?\.onnx", re.ASCII)
+HALF = ("_fp16", "_O4", "_q4f16")  # which a CPU computes more slowly than the others
+FOLDER = "onnx/"
+MAX_NAMED = 12  # variants in an error
+DATA = ("_data*", ".data", ".weights", ".tables")  # behind the name of a graph: its external data
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFile:
+    """A graph of a folder: its file, and what the name says of it."""
+
+    name: str  # within the folder
+    stem: str  # of the file's name, as "model" or "decoder_model_merged"
+    ending: str
+
+    @property
+    def variant(self) -> str:
+        """The name that people choose it by."""
+        return self.ending.removeprefix("_") or PLAIN
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that it may be chosen by."""
+        file = self.name.rpartition("/")[2]
+        return self.variant, self.name, file, file.removesuffix(".onnx")
+
+    @property
+    def precision(self) -> str:
+        """The precision that the name says."""
+        return PRECISIONS[self.ending]
+
+    @property
+    def is_half(self) -> bool:
+        """Whether a CPU computes it more slowly than other variants."""
+        return self.ending in HALF
+
+
+@dataclass(frozen=True, slots=True)
+class GraphWish:
+    """All that decides which graph of a folder is taken."""
+
+    variant: str | None = None  # as --variant names it
+    precision: str = "auto"
+    target: str = "cpu"
+
+
+def graphs_in(names: Collection[str], place: str = "") -> list[GraphFile]:
+    """The graphs in a folder, or those in its `onnx/` where it has none, by their names.
+
+    `place` is the folder of the network within the whole, with a stroke at its end.
+    """
+    for inner in (place, f"{place}{FOLDER}", FOLDER):
+        found = [_file(name) for name in sorted(names) if _is_graph(name, inner)]
+        if found:
+            return found
+    return []
+
+
+def choose(graphs: Iterable[GraphFile], wish: GraphWish) -> GraphFile:
+    """The graph that a wish means. Raises `CheckpointError` where none, or more than one, fits."""
+    there = list(graphs)
+    if wish.variant is not None:
+        return _named(there, wish.variant)
+    stems = sorted({graph.stem for graph in there})
+    if len(stems) > 1 and "model" not in stems:
+        raise CheckpointError(
+            f"there are graphs of {len(stems)} networks, {', '.join(stems[:MAX_NAMED])}: name one "
+            "of them by --variant"
+        )
+    stem = "model" if "model" in stems else stems[0]
+    of_stem = sorted((graph for graph in there if graph.stem == stem), key=_order)
+    if wish.precision != "auto":
+        fitting = [graph for graph in of_stem if graph.precision == wish.precision]
+        if not fitting:
+            raise CheckpointError(
+                f"there is no graph in {wish.precision}; there are {_list(of_stem)}: leave out "
+                "--precision, or name one of them by --variant"
+            )
+        return fitting[0]
+    halves = [graph for graph in of_stem if graph.precision == "fp16"]
+    return halves[0] if wish.target == "cuda" and halves else of_stem[0]
+
+
+def _named(graphs: Collection[GraphFile], variant: str) -> GraphFile:
+    """The graph of a variant, or of a file's name with or without its end."""
+    fitting = [graph for graph in graphs if variant in graph.names]
+    exact = [graph for graph in fitting if graph.stem == "model"] or fitting
+    if len(exact) != 1:
+        number = "none" if not exact else "more than one"
+        raise CheckpointError(f"--variant is {shown(variant)}: {number} of {_list(graphs)} is it")
+    return exact[0]
+
+
+def _list(graphs: Iterable[GraphFile]) -> str:
+    names = [f"{graph.variant} ({graph.name})" for graph in graphs]
+    more = f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED)
+    return ", ".join(names[:MAX_NAMED]) + more
+
+
+def _order(graph: GraphFile) -> int:
+    return [*PRECISIONS].index(graph.ending)
+
+
+def _is_graph(name: str, place: str) -> bool:
+    rest = name.removeprefix(place)
+    return name.startswith(place) and "/" not in rest and FILE.fullmatch(rest) is not None
+
+
+def _file(name: str) -> GraphFile:
+    match = FILE.fullmatch(name.rpartition("/")[2])
+    assert match is not None, "the caller looked for graphs"
+    return GraphFile(name, match["stem"], match["ending"] or "")

@@ -1,0 +1,1 @@
+"""Folders of graphs in ONNX: what the files beside a graph say of it."""
