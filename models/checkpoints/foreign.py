@@ -27,7 +27,7 @@ class Kind:
     way_out: str
     beside: tuple[str, ...] = ()  # of which one must be there too
     has_own_config: bool = False  # whether it is told even where config.json and weights are there
-    # Lines of a shell that a test runs, of which {folder}, {file}, {plain} and {name} are put in.
+    # Lines of a shell that a test runs, of which {folder}, {file} and {name} are put in.
     commands: tuple[str, ...] = ()
 
 
@@ -57,8 +57,9 @@ BEFORE_GRAPHS = (
     Kind(
         ("adapter_config.json",),
         "of an adapter of PEFT without its base",
-        "import the base with it: attendant import BASE CHECKPOINT --adapter FOLDER, or serve it "
-        "beside its base by attendant import-adapter",
+        "attendant serve serves it beside the base that it names; to put it into the weights of "
+        "its base: attendant import BASE CHECKPOINT --adapter FOLDER",
+        commands=("attendant serve {folder}",),
     ),
 )
 KINDS = (
@@ -75,6 +76,7 @@ KINDS = (
         ("tf_model*.h5", "saved_model.pb", "*.keras", "model.weights.h5"), "of TensorFlow", MADE_OF
     ),
     Kind(("flax_model*.msgpack",), "of Flax", MADE_OF),
+    Kind(("rust_model*",), "of rust-bert", MADE_OF),
     Kind(("*.tflite",), "of TensorFlow Lite", MADE_OF),
     Kind(("*.mlmodel", "*.mlpackage"), "of Core ML", MADE_OF),
     Kind(("weights*.npz",), "of MLX", MADE_OF),
@@ -135,9 +137,8 @@ def commands_of(kind: Kind, folder: Path, names: Collection[str], name: str) -> 
     """The lines of the way out for this folder, which is to be served under `name`."""
     files = sorted(each for each in names if _has({each}, *kind.signs))
     file = min(files, key=len, default="")
-    plain = f"{Path(file).stem.partition('.')[0]}{Path(file).suffix}"
     places = {"folder": quote(str(folder)), "file": quote(str(folder / file)), "name": name}
-    return tuple(line.format(**places, plain=plain) for line in kind.commands)
+    return tuple(line.format(**places) for line in kind.commands)
 
 
 def check_is_folder(source: Path) -> None:

@@ -25,7 +25,7 @@ FOLDERS: dict[str, tuple[tuple[str, ...], str]] = {
     "of a pipeline of diffusers": (("model_index.json", "unet/config.json"), "makes images"),
     "of an adapter of PEFT": (
         ("adapter_config.json", "adapter_model.safetensors", "README.md"),
-        "attendant import BASE CHECKPOINT --adapter FOLDER",
+        "attendant serve serves it beside the base that it names",
     ),
     "of an engine of TensorRT": (("rank0.engine", "config.json"), MADE_OF),
     "of CTranslate2": (("model.bin", "config.json", "vocabulary.json"), MADE_OF),
@@ -36,6 +36,7 @@ FOLDERS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "of TensorFlow": (("config.json", "tf_model.h5", "vocab.txt"), MADE_OF),
     "of Flax": (("config.json", "flax_model.msgpack"), MADE_OF),
+    "of rust-bert": (("config.json", "rust_model.ot"), MADE_OF),
     "of TensorFlow Lite": (("model.tflite",), MADE_OF),
     "of Core ML": (("model.mlmodel",), MADE_OF),
     "of MLX": (("config.json", "weights.npz"), MADE_OF),
