@@ -97,7 +97,7 @@ def export_model(
     Raises ExportError, ModelError, OSError and UnicodeDecodeError; then nothing was written.
     """
     with errors.status("reading the checkpoint") as status:
-        checkpoint = load_checkpoint(source)
+        checkpoint = load_checkpoint(source, leaves_weights=True)
         files.check(task or checkpoint.task)
         held_out = files.read_held_out()
         has_images = isinstance(checkpoint.model, VisionTransformer)

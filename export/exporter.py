@@ -20,6 +20,7 @@ from export.recipes.vision import export_vision
 from export.settings import ExportSettings, HeldOut, OnStep, check_name
 from export.writer import ExportedModel, write_model
 from models.checkpoints.checkpoint import Checkpoint
+from models.checkpoints.lazy import realise
 from models.checkpoints.uses import used_for
 from models.networks.kinds import kind_of
 from models.networks.vit import VisionTransformer
@@ -74,6 +75,8 @@ def export_any(
             f"lora_rank is {settings.lora_rank}, which is for decoders that continue texts: merge "
             "the adapter of another model with `attendant import --adapter`"
         )
+    if recipe is not export_decoder:
+        realise(checkpoint.model)
     checkpoint.model.eval()
     exported = recipe(checkpoint, settings, held_out, on_step)
     manifest = replace(exported.manifest, certificate=dict(checkpoint.certificate))

@@ -77,7 +77,8 @@ def _with(checkpoint: Checkpoint, certificate: Certificate) -> Checkpoint:
 def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:
     """The checkpoint of a folder or hub id, as the settings ask for it."""
     head_task = settings.task if settings.task in ONE_OUTPUT_TASKS else None
-    checkpoint = load_checkpoint(source, settings.context, head_task)
+    is_changed = settings.adapter is not None or settings.yes_no is not None
+    checkpoint = load_checkpoint(source, settings.context, head_task, leaves_weights=not is_changed)
     if settings.adapter is not None:
         checkpoint = merged(read_peft(Path(settings.adapter)), checkpoint)
     if settings.yes_no is not None:

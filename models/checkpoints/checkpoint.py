@@ -8,20 +8,19 @@ Writing is atomic: everything is written into a folder beside, which then takes 
 old one. A reader sees the old checkpoint, none or the new one, never a mixture.
 """
 
-import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch import Tensor, nn
+from torch import nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.consolidated import as_transformers
@@ -31,6 +30,7 @@ from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
+from models.checkpoints.lazy import realise
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
 from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.stored_maps import source_of
@@ -39,13 +39,17 @@ from models.checkpoints.weights import (
     assign_weights,
     build_on_meta,
     check_digest,
-    read_tensors,
+    lazy_tensors,
+    weights_left_in_files,
 )
+from models.checkpoints.writing_weights import num_bytes, write_tensors
 from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer, num_ids
 from models.errors import CheckpointError, SettingError, check_range
 from models.json_files import fields_of, read_object
+from models.networks.gpt import GPT
 from models.networks.heads import EncoderNetwork, TextNetwork
 from models.networks.kinds import Task, kind_named, kind_of
+from models.networks.llama import Llama
 from models.networks.transformer import Transformer
 from models.writing import writing
 
@@ -142,13 +146,27 @@ def _check_rows(tokenizer: Tokenizer, num_rows: int) -> None:
 
 
 def load_checkpoint(
-    source: str | Path, context: int | None = None, task: str | None = None
+    source: str | Path,
+    context: int | None = None,
+    task: str | None = None,
+    *,
+    leaves_weights: bool = False,
 ) -> Checkpoint:
     """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id.
 
     `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says; `task` is
-    for an imported head with one output, as `score_head` says.
+    for an imported head with one output, as `score_head` says. With `leaves_weights`, those of a
+    decoder that continues texts stay in the files, which must then stay as they are: see
+    `LazyTensor`.
     """
+    with weights_left_in_files() if leaves_weights else nullcontext():
+        checkpoint = _load(source, context, task)
+    if not isinstance(checkpoint.model, GPT | Llama):
+        realise(checkpoint.model)
+    return checkpoint
+
+
+def _load(source: str | Path, context: int | None, task: str | None) -> Checkpoint:
     folder = Path(source)
     gguf = gguf_at(folder)
     if gguf is not None:
@@ -204,49 +222,58 @@ def save_checkpoint(
 
     An older checkpoint there is replaced; a folder that holds anything else is refused.
     """
-    replace_contents(Path(folder), {**_contents_of(checkpoint), **(reports or {})})
+    weights = checkpoint.model.state_dict()
+
+    def write(staged: Path) -> None:
+        digest = write_tensors(weights, staged / WEIGHTS_FILE)
+        config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
+        contents = {**_texts_of(checkpoint), CONFIG_FILE: _to_json(config).encode()}
+        _write_all({**contents, **(reports or {})}, staged)
+
+    _replace_folder(Path(folder), write, num_bytes(weights))
 
 
 def replace_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write a folder's files at once; an older checkpoint or adapter there is replaced."""
-    target = folder.absolute()
-    check_replaceable(target)
     assert set(contents) <= set(OWN_FILES), "check_replaceable would refuse our own folder"
-    with writing(folder, sum(map(len, contents.values()))):
-        _replace_folder(target, contents)
+    size = sum(map(len, contents.values()))
+    _replace_folder(folder, lambda staged: _write_all(contents, staged), size)
 
 
-def _contents_of(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """The files of a checkpoint."""
-    # save_file() would leave a file that only its owner can read.
-    contents = {WEIGHTS_FILE: save(_contiguous(checkpoint.model.state_dict()))}
+def _write_all(contents: Mapping[str, bytes], folder: Path) -> None:
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+def _texts_of(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The files of a checkpoint beside its weights and its configuration."""
+    contents = {}
     if kind_of(checkpoint.model).has_tokenizer:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
     if checkpoint.chat:
         contents[TOKENIZER_CONFIG] = _to_json(checkpoint.chat).encode()
-    digest = hashlib.sha256(contents[WEIGHTS_FILE]).hexdigest()
-    config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
-    contents[CONFIG_FILE] = _to_json(config).encode()
     return contents
 
 
-def _replace_folder(target: Path, contents: Mapping[str, bytes]) -> None:
+def _replace_folder(folder: Path, write: Callable[[Path], None], size: int) -> None:
     """Write a folder beside and put it in place; what failed leaves the old one as it was."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-        staged = Path(scratch) / "new"
-        staged.mkdir()
-        for name, content in contents.items():
-            (staged / name).write_bytes(content)
-        old = Path(scratch) / "old"
-        if target.exists():
-            target.rename(old)
-        try:
-            staged.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
+    target = folder.absolute()
+    check_replaceable(target)
+    with writing(folder, size):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            staged = Path(scratch) / "new"
+            staged.mkdir()
+            write(staged)
+            old = Path(scratch) / "old"
+            if target.exists():
+                target.rename(old)
+            try:
+                staged.rename(target)
+            except OSError:
+                if old.exists():
+                    old.rename(target)
+                raise
 
 
 def check_replaceable(folder: Path) -> None:
@@ -270,10 +297,6 @@ def check_replaceable(folder: Path) -> None:
 
 def _to_json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-
-
-def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
 def _config_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -302,7 +325,7 @@ def _load_own(folder: Path) -> Checkpoint:
         kind = kind_named(values)
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
-        assign_weights(model, read_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
+        assign_weights(model, lazy_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
         if WEIGHTS_DIGEST in values:  # last: what is wrong otherwise is said more closely
             check_digest(folder / WEIGHTS_FILE, values[WEIGHTS_DIGEST], path)
         return Checkpoint(

@@ -15,6 +15,7 @@ from torch import Tensor
 from models.checkpoints import file_names
 from models.checkpoints.embedder_files import TermPooling
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
+from models.checkpoints.lazy import realised
 from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.weights import read_pickle
 from models.errors import CheckpointError, shown
@@ -93,6 +94,7 @@ def _linear(path: Path, size: int, num_outputs: int | None) -> dict[str, Tensor]
         raise CheckpointError(
             f"{path} has {shown(sorted(tensors))}, but must have weight and bias alone"
         )
+    tensors = {name: realised(tensor) for name, tensor in tensors.items()}
     weight, bias = tensors["weight"], tensors["bias"]
     fits = bias.dim() == 1 and weight.shape == (len(bias), size) and 1 <= len(bias) <= most
     if not fits or len(bias) != (num_outputs or len(bias)):

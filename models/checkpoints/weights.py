@@ -6,6 +6,7 @@ and the global random state stays as it was.
 """
 
 import hashlib
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,24 +15,23 @@ from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from models.checkpoints import file_names
 from models.checkpoints.consolidated import by_transformers_names
 from models.checkpoints.gguf.files import GgufFile
 from models.checkpoints.gguf.folders import file_behind
-from models.checkpoints.gguf.networks import names_of, weights_of
+from models.checkpoints.gguf.networks import names_of, weight_of
 from models.checkpoints.headers import parts_of, read_headers
+from models.checkpoints.lazy import LazyTensor, pieces, realised
 from models.checkpoints.rounded.declared import rounding_of
-from models.checkpoints.rounded.forms import NF4_STATES, SIZES
+from models.checkpoints.rounded.forms import OF_SHAPES
 from models.checkpoints.rounded.methods import restored
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 from models.remarks import remark
 
 WEIGHTS_FILE, PICKLED_FILE = file_names.WEIGHTS_FILE, file_names.PICKLED_FILE
-INDEX_FILE, PICKLED_INDEX_FILE = file_names.INDEX_FILE, file_names.PICKLED_INDEX_FILE
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -39,6 +39,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # Of `headers_alone`; a context variable, so that it ends with the call that sets it.
 _HEADERS_ALONE: ContextVar[bool] = ContextVar("headers_alone", default=False)
+# Of `weights_left_in_files`, in the same way.
+_LEFT_IN_FILES: ContextVar[bool] = ContextVar("weights_left_in_files", default=False)
 DTYPES = {
     "BOOL": torch.bool,
     "I64": torch.int64,
@@ -47,8 +49,6 @@ DTYPES = {
     "I8": torch.int8,
     "U8": torch.uint8,
 }
-# Ends of names of small tensors that say the shape of a rounded weight, and are read all the same.
-OF_SHAPES = tuple(f".{end}" for end in (*SIZES, *NF4_STATES))
 
 
 @contextmanager
@@ -65,8 +65,23 @@ def headers_alone() -> Iterator[None]:
         _HEADERS_ALONE.reset(token)
 
 
+@contextmanager
+def weights_left_in_files() -> Iterator[None]:
+    """While entered, `assign_weights` gives networks lazy weights: see `LazyTensor`."""
+    token = _LEFT_IN_FILES.set(True)
+    try:
+        yield
+    finally:
+        _LEFT_IN_FILES.reset(token)
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of the file, in float32 whatever they were stored in."""
+    return {name: realised(tensor) for name, tensor in lazy_tensors(path).items()}
+
+
+def lazy_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of the file: floating point numbers are lazy, and float32 when they are read."""
     if not path.is_file() and (pickled := path.with_name(PICKLED_FILE)).is_file():
         return read_pickle(pickled, device=_device())
     if path.suffix == ".bin" and path.is_file():
@@ -81,22 +96,26 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             for name, header in read_headers(path).items()
         }
         return without_values | _tensors(path, [n for n in without_values if n.endswith(OF_SHAPES)])
-    tensors = _tensors(path)
+    return _left_in_file(_tensors(path))
+
+
+def _left_in_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that are mapped from a file, with floating point numbers as lazy ones."""
     return {
-        name: tensor.float() if tensor.is_floating_point() else tensor
+        name: LazyTensor.of_mapped(tensor)
+        if tensor.is_floating_point() and not tensor.is_meta
+        else tensor
         for name, tensor in tensors.items()
     }
 
 
 def _tensors(path: Path, names: Collection[str] | None = None) -> dict[str, Tensor]:
-    """The tensors of these names, or all of the file, as they are stored."""
+    """The tensors of these names, or all of the file, as they are stored and mapped from it."""
     if names is not None and not names:
         return {}
     try:
-        if names is None:
-            return load_file(path)
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in names}
+            return {name: file.get_tensor(name) for name in names or file.keys()}
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"{path} is not a readable safetensors file: {reason(error)}"
@@ -110,7 +129,7 @@ def _device() -> str:
 def read_pickle(
     path: Path, max_bytes: float = float("inf"), device: str = "cpu"
 ) -> dict[str, Tensor]:
-    """The tensors of a file that torch.save wrote, in float32; nothing else of it is run or kept.
+    """The tensors of a file that torch.save wrote, as `lazy_tensors` has them, and no more of it.
 
     Raises CheckpointError for a larger file, and for one that holds anything but tensors by name.
     """
@@ -118,7 +137,9 @@ def read_pickle(
     if num_bytes > max_bytes:
         raise CheckpointError(f"{path} has {num_bytes} bytes, but must have at most {max_bytes}")
     try:
-        tensors = torch.load(path, map_location=device, weights_only=True)
+        # What older versions of PyTorch wrote is no archive, and cannot be mapped.
+        is_mapped = device == "cpu" and zipfile.is_zipfile(path)
+        tensors = torch.load(path, map_location=device, weights_only=True, mmap=is_mapped)
     except Exception as error:  # of a damaged file it raises nearly anything
         what = "it is damaged, or holds more than tensors"  # torch advises to load it unchecked
         raise CheckpointError(
@@ -129,10 +150,7 @@ def read_pickle(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
     ):
         raise CheckpointError(f"{path} must hold tensors by their names, and nothing else")
-    return {
-        name: tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in tensors.items()
-    }
+    return _left_in_file(tensors)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -153,7 +171,7 @@ def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     names = {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else ()
     name = file_names.weights_in(names)
     path = folder / (name or WEIGHTS_FILE)
-    tensors = _read_parts(path) if path.suffix == ".json" else read_tensors(path)
+    tensors = _read_parts(path) if path.suffix == ".json" else lazy_tensors(path)
     if name in file_names.CONSOLIDATED:
         tensors = by_transformers_names(tensors, folder, path)
     if variant := file_names.variant_of(name):
@@ -167,7 +185,11 @@ def _of_gguf(file: GgufFile) -> dict[str, Tensor]:
         return {
             name: torch.empty(file.shapes[stored], device="meta") for stored, name in names.items()
         }
-    return {name: torch.from_numpy(weight) for name, weight in weights_of(file)}
+
+    def of(stored: str) -> LazyTensor:
+        return LazyTensor.of(file.shapes[stored], lambda: torch.from_numpy(weight_of(file, stored)))
+
+    return {name: of(stored) for stored, name in names_of(file).items()}
 
 
 def _read_parts(index: Path) -> dict[str, Tensor]:
@@ -179,7 +201,7 @@ def _read_parts(index: Path) -> dict[str, Tensor]:
                 f"{index.parent / part} is missing, which {index.name} lists: copy all "
                 f"{len(parts)} files of weights"
             )
-        read = read_tensors(index.parent / part)
+        read = lazy_tensors(index.parent / part)
         for name in read.keys() & tensors.keys():
             raise CheckpointError(f"{index}: {name} is in {part} and in another part")
         tensors |= read
@@ -232,19 +254,23 @@ def assign_weights(
                 f"{path}: {name_in_file(name)} has numbers of type {state[name].dtype}, but must "
                 "have floating point numbers"
             )
-        num_wrong = 0 if state[name].is_meta else _num_not_finite(state[name])
+        num_wrong = _num_not_finite(state[name])
         if num_wrong:
             raise CheckpointError(
                 f"{path}: {name_in_file(name)} has {num_wrong} of {state[name].numel()} numbers "
                 "that are not finite (NaN or infinite), but must have none: the file is damaged, "
                 "or its training has diverged"
             )
+        if not _LEFT_IN_FILES.get():
+            state[name] = realised(state[name])
     module.load_state_dict(state, assign=True)
     module.eval()
 
 
 def _num_not_finite(tensor: Tensor) -> int:
-    return tensor.numel() - int(torch.isfinite(tensor).sum())
+    if tensor.is_meta:
+        return 0
+    return tensor.numel() - sum(int(torch.isfinite(piece).sum()) for piece in pieces(tensor))
 
 
 def check_names(found: Collection[str], wanted: Collection[str], path: Path) -> None:

@@ -5,7 +5,7 @@ llama.cpp's converters do to weights, are those of its gguf-py 0.19 and convert_
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -276,20 +276,19 @@ def names_of(file: GgufFile) -> dict[str, str]:
     return names
 
 
-def weights_of(file: GgufFile) -> Iterator[tuple[str, Array]]:
-    """All weights under transformers' names, as its network has them; one is read at a time."""
+def weight_of(file: GgufFile, stored: str) -> Array:
+    """The weight of this name in the file, as transformers' network has it."""
     architecture, config = architecture_of(file), config_of(file)
     heads = int(config["num_attention_heads"])
     key_heads = int(config.get("num_key_value_heads", heads))
-    for stored, name in names_of(file).items():
-        weight = file.read(stored)
-        if architecture.is_permuted and ".attn_q." in stored:
-            weight = _in_halves(weight, heads)
-        if architecture.is_permuted and ".attn_k." in stored:
-            weight = _in_halves(weight, key_heads)
-        if architecture.adds_one and stored.endswith("norm.weight"):
-            weight = weight - 1
-        yield name, weight
+    weight = file.read(stored)
+    if architecture.is_permuted and ".attn_q." in stored:
+        weight = _in_halves(weight, heads)
+    if architecture.is_permuted and ".attn_k." in stored:
+        weight = _in_halves(weight, key_heads)
+    if architecture.adds_one and stored.endswith("norm.weight"):
+        weight = weight - 1
+    return weight
 
 
 def _in_halves(weight: Array, heads: int) -> Array:

@@ -27,9 +27,10 @@ from models.checkpoints.rounded.stored import Stored
 Parts = Mapping[str, Tensor]  # by what follows the weight's name
 Settings = Mapping[str, Any]
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # places, within a word, of numbers in their own order
-# Tensors whose values say the shape of a weight.
+# Tensors whose values say the shape of a weight, and are read with the headers of a file.
 SIZES = ("weight_shape", "nbits", "axis", "shape", "group_size")
 NF4_STATES = ("weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4")
+OF_SHAPES = tuple(f".{end}" for end in (*SIZES, *NF4_STATES))
 
 
 def gptq(parts: Parts, settings: Settings) -> Stored:

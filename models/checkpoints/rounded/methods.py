@@ -6,13 +6,14 @@ tensors of a folder.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from models.checkpoints.lazy import LazyTensor, realised
 from models.checkpoints.left_out import named
 from models.checkpoints.rounded import forms
 from models.checkpoints.rounded.declared import MLX, Rounding, Settings
@@ -72,13 +73,43 @@ OF_ACTIVATIONS = re.compile(
 Weight = TypeVar("Weight")
 
 
+@dataclass(frozen=True, slots=True)
+class _Rounded:
+    """One weight of a folder."""
+
+    form: Form
+    parts: forms.Parts
+    rounding: Rounding
+    module: str
+    path: Path
+
+    def read(self, change: Callable[[Stored | Tensor], Weight]) -> Weight:
+        """Result of `change`, or the `CheckpointError` that names the weight."""
+        title, module = self.rounding.title, self.module
+        settings = {**self.rounding.settings, "of": self.rounding.of(module)}
+        parts = {end: realised(part) for end, part in self.parts.items()}
+        try:
+            forms.check_filled(parts)
+            return change(self.form.read(parts, settings))
+        except KeyError as error:
+            raise CheckpointError(
+                f"{self.path}: {module}.{error.args[0]} is missing, which a weight of {title} has"
+            ) from error
+        except (ValueError, RuntimeError, IndexError, TypeError, ArithmeticError) as error:
+            what = str(error).split("\n")[0]
+            raise CheckpointError(
+                f"{self.path}: the tensors of {module}, rounded by {title}, contradict one "
+                f"another: {what}"
+            ) from error
+
+
 def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """All tensors of a file, with weights in float32 under the names of unrounded ones.
+    """All tensors of a file, with lazy weights in float32 under the names of unrounded ones.
 
     Raises CheckpointError, which names the weight, where tensors are missing or contradict one
     another.
     """
-    weights, left = _each(rounding, tensors, path, _floats)
+    weights, left = _each(rounding, tensors, path, _lazy)
     activations = [name for name in left if OF_ACTIVATIONS.search(name)]
     for name in activations:
         del left[name]
@@ -104,9 +135,12 @@ def kept(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[
     Raises CheckpointError as `restored` does.
     """
 
-    def made(stored: Stored | Tensor) -> Kept | None:
-        bits = f", {stored.bits} bits" if isinstance(stored, Stored) else ""
-        return kept_of(stored, f"{rounding.title}{bits}")
+    def made(weight: _Rounded) -> Kept | None:
+        def change(stored: Stored | Tensor) -> Kept | None:
+            bits = f", {stored.bits} bits" if isinstance(stored, Stored) else ""
+            return kept_of(stored, f"{rounding.title}{bits}")
+
+        return weight.read(change)
 
     found, _ = _each(rounding, tensors, path, made)
     return {name: weight for name, weight in found.items() if weight is not None}
@@ -117,11 +151,26 @@ def _floats(stored: Stored | Tensor) -> Tensor:
     return floats.to(torch.float32).contiguous()
 
 
+def _lazy(weight: "_Rounded") -> Tensor:
+    """The weight in float32, read when it is needed where its parts have values."""
+    parts = {end: _without_values(end, part) for end, part in weight.parts.items()}
+    like = replace(weight, parts=parts).read(_floats)
+    if any(part.is_meta for part in weight.parts.values()):
+        return like
+    return LazyTensor.of(tuple(like.shape), lambda: weight.read(_floats))
+
+
+def _without_values(end: str, part: Tensor) -> Tensor:
+    if f".{end}".endswith(forms.OF_SHAPES) or part.is_meta:
+        return part
+    return torch.empty(part.shape, dtype=part.dtype, device="meta")
+
+
 def _each(
     rounding: Rounding,
     tensors: Mapping[str, Tensor],
     path: Path,
-    made: Callable[[Stored | Tensor], Weight],
+    made: Callable[[_Rounded], Weight],
 ) -> tuple[dict[str, Weight], dict[str, Tensor]]:
     """Results of `made` for all rounded weights, by name, and the tensors of no such weight."""
     left, weights = dict(tensors), dict[str, Weight]()
@@ -131,34 +180,10 @@ def _each(
             module = name[: -len(ending)]
             ends = (form.sign, *form.parts)
             parts = {end: left.pop(f"{module}.{end}") for end in ends if f"{module}.{end}" in left}
-            weights[f"{module}.weight"] = _made(form, parts, rounding, module, path, made)
+            weights[f"{module}.weight"] = made(_Rounded(form, parts, rounding, module, path))
     if not weights:
         raise CheckpointError(
             f"{path} has no weight in a form of {rounding.title}, which {rounding.path} "
             f"declares: {NOT_ROUNDED}"
         )
     return weights, left
-
-
-def _made(
-    form: Form,
-    parts: dict[str, Tensor],
-    rounding: Rounding,
-    module: str,
-    path: Path,
-    made: Callable[[Stored | Tensor], Weight],
-) -> Weight:
-    settings = {**rounding.settings, "of": rounding.of(module)}
-    try:
-        forms.check_filled(parts)
-        return made(form.read(parts, settings))
-    except KeyError as error:
-        raise CheckpointError(
-            f"{path}: {module}.{error.args[0]} is missing, which a weight of {rounding.title} has"
-        ) from error
-    except (ValueError, RuntimeError, IndexError, TypeError, ArithmeticError) as error:
-        what = str(error).split("\n")[0]
-        raise CheckpointError(
-            f"{path}: the tensors of {module}, rounded by {rounding.title}, contradict one "
-            f"another: {what}"
-        ) from error

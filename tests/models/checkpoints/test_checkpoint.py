@@ -18,7 +18,7 @@ from models.checkpoints.checkpoint import (
     save_checkpoint,
 )
 from models.checkpoints.hub import download_folder
-from models.errors import SettingError
+from models.errors import OutputError, SettingError
 from models.networks.gpt import GPT
 from models.networks.heads import TextEmbedder
 
@@ -126,7 +126,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint_and_nothing_else(
 ) -> None:
     folder = tmp_path / "model"
     save_checkpoint(embedder_checkpoint, folder, {"loss.png": b"picture"})
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OutputError, match="no space"):
         save_checkpoint(classifier_checkpoint, folder, FailingReports())
     assert_same(load_checkpoint(folder), embedder_checkpoint)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

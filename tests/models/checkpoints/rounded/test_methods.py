@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from models.checkpoints.lazy import realised
 from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.rounded.kept import Kept
 from models.checkpoints.rounded.methods import kept as kept_by
@@ -46,7 +47,8 @@ def restored(
 ) -> dict[str, Tensor]:
     rounding = rounding_of({"quantization_config": settings}, path)
     assert rounding is not None
-    return restored_by(rounding, tensors, path)
+    read = restored_by(rounding, tensors, path)
+    return {name: realised(tensor) for name, tensor in read.items()}
 
 
 @pytest.mark.filterwarnings("ignore::models.remarks.DataWarning")
@@ -146,6 +148,6 @@ def kept_in_form(form: str) -> tuple[Tensor, Kept | None]:
     tensors = {name: tensor for name, tensor in stored.items() if name != "expected"}
     rounding = rounding_of({"quantization_config": settings}, STORED)
     assert rounding is not None
-    return restored_by(rounding, tensors, STORED)["m.weight"], kept_by(
+    return realised(restored_by(rounding, tensors, STORED)["m.weight"]), kept_by(
         rounding, tensors, STORED
     ).get("m.weight")
