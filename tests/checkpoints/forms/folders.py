@@ -324,7 +324,7 @@ def as_it_is(_: Made) -> None:
     return None
 
 
-FORMS: Mapping[str, tuple[str, dict[str, Any], Make]] = {
+FORMS: dict[str, tuple[str, dict[str, Any], Make]] = {
     "bert-bf16": ("bert", {}, of_dtype(torch.bfloat16)),
     "bert-bin-shards": ("bert", {}, in_parts("bin")),
     "bert-bin": ("bert", {}, pickled),

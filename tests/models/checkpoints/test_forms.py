@@ -28,11 +28,13 @@ def test_the_table_says_what_becomes_of_a_form(name: str, tmp_path: Path) -> Non
 def test_a_form_with_other_numbers_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of Llama, with weights that are off by a hundredth."""
+
     def damaged(made: Made) -> None:
         for parameter in made.network.parameters():
             parameter.data += 0.01 * torch.randn_like(parameter)
 
-    monkeypatch.setitem(forms.FORMS, "llama-shards", ("llama", {}, damaged))  # type: ignore[arg-type]
+    monkeypatch.setitem(FORMS, "llama-shards", ("llama", {}, damaged))
     assert forms.is_wrong(forms.outcome_of("llama-shards", tmp_path / "damaged"))
 
 
