@@ -24,8 +24,6 @@ LONGEST_OF_LABELLED = 160  # characters, so that an example is read at a glance
 NUM_WORDS = 8  # of a model of word vectors
 NUM_ROWS, ROW_SYMBOLS = 5, 4  # of a model that reads symbols
 
-BEGINNINGS = ("The", "It is", "When a", "In the beginning", "There are")
-
 
 def example_fields(settings: ExportSettings, general: Sequence[Example]) -> dict[str, Any]:
     """The manifest's entries of examples; `general` are those of a task, for want of better ones.

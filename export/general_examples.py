@@ -14,6 +14,7 @@ GENERAL = (
     "The train to the coast was late again.",
     "He would rather read a book than watch a film.",
 )
+BEGINNINGS = ("The", "It is", "When a", "In the beginning", "There are")
 MASKED = (  # `{}` is the mask
     "What a wonderful {}.",
     "Paris is the {} of France.",
@@ -49,4 +50,4 @@ def examples_for(task: str, mask: str | None = None) -> tuple[Example, ...]:
         return tuple(Example(question, context=context) for question, context in QUESTIONS)
     if task == "pair-scoring":
         return tuple(Example(text, text_pair) for text, text_pair in PAIRS)
-    return of_texts(GENERAL)
+    return of_texts(BEGINNINGS if task == "text-generation" else GENERAL)

@@ -67,7 +67,8 @@ class ExportSettings(Settings):
         "Precision of the graph. With auto, fp32 and the quantized graphs that are faster on some "
         "processors are written, and the server chooses. The others write one graph: fp32 is "
         "exact, int8 is quantized, int8-weights and int4-weights quantize a decoder's weights in "
-        "blocks, independently of other rows; fp16 and bf16 are for CUDA, see --target.",
+        "blocks, independently of other rows; stored, which auto is for a decoder whose folder had "
+        "rounded weights, keeps those numbers; fp16 and bf16 are for CUDA, see --target.",
     )
     target: Target = setting(
         "cpu",

@@ -155,7 +155,10 @@ ROOMS = {
     "export/settings": Room("errors models/settings models/data service/contract"),
     "export/general_examples": Room("service/contract"),
     "export/examples": Room("errors settings general_examples models service/contract"),
-    "export/adopted": Room("errors graphs models service/errors service/contract service/runtime"),
+    "export/adopted": Room(
+        "errors graphs models service/errors service/contract service/runtime"
+        " service/generation/decoders"
+    ),
     "export/graphs": Room(
         "errors settings models service/contract service/runtime service/generation/decoders"
     ),
@@ -167,6 +170,9 @@ ROOMS = {
         "errors settings graphs models service/contract service/runtime service/batching/collate"
         " service/generation/decoders service/generation/choosing/step_logits"
         " service/serving/tasks/answers service/serving/tasks/entities service/serving/tasks/task"
+    ),
+    "export/certificates": Room(
+        "checks models service/errors service/calls/conversation service/text"
     ),
     "export/writer": Room(
         "errors settings graphs models service/errors service/contract service/serving/tasks/table"
@@ -208,7 +214,7 @@ ROOMS = {
     "commands/train": Room("errors flags columns help pictures remarks models"),
     "commands/folders": Room(
         "errors flags remarks train ask/client ask/options models export service/contract"
-        " service/settings service/calls service/batching/collate"
+        " service/settings service/calls service/batching/collate service/runtime/cpus"
     ),
     "commands/export": Room(
         "errors remarks flags columns export_runs models/errors export/errors export/settings"

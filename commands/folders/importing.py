@@ -4,14 +4,17 @@ Knows nothing about flags or exit codes (`commands/folders/import_command.py` do
 PyTorch, so the command line imports it only when it runs.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from commands.train.running import summary
+from export.certificates.case import Case
+from export.certificates.certify import certify
 from models.checkpoints.adapters import merged
-from models.checkpoints.certificate import Certificate, certify
 from models.checkpoints.checkpoint import (
     Checkpoint,
     check_replaceable,
@@ -20,7 +23,7 @@ from models.checkpoints.checkpoint import (
 )
 from models.checkpoints.embedder_use import parse_dimensions
 from models.checkpoints.file_names import CONFIG_FILE
-from models.checkpoints.gguf.folders import gguf_at
+from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder
 from models.checkpoints.peft import read_peft
 from models.checkpoints.plan import OWN_FORMAT
@@ -49,29 +52,34 @@ def certified(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> 
 
     Raises `CheckpointError` for one that differs, unless the settings accept it.
     """
-    if gguf_at(Path(source)) is not None:
-        return _with(checkpoint, Certificate(why_not="GGUF has no network of transformers' own"))
-    if settings.compare == "none":
+    folder = Path(source)
+    if not folder.exists():  # in the hub's cache, where reading it has put it
+        folder = download_folder(source, is_offline=True)
+    is_own = read_object(folder / CONFIG_FILE, optional=True).get("format") == OWN_FORMAT
+    if settings.compare == "none" or is_own:
         return checkpoint
-    is_here = Path(source).is_dir()  # or else in the hub's cache, where reading it has put it
-    folder = Path(source) if is_here else download_folder(source, is_offline=True)
-    if read_object(folder / CONFIG_FILE, optional=True).get("format") == OWN_FORMAT:
-        return checkpoint
-    changed = {
-        "an adapter was merged": settings.adapter,
-        "a score is made of two words": settings.yes_no,
-        "the vectors are of other layers": settings.layers not in (None, "last"),
-    }
-    certificate = certify(
-        checkpoint, folder, next((why for why, is_so in changed.items() if is_so), "")
-    )
-    if settings.compare == "auto":
+    with case_of(checkpoint, folder, settings) as case:
+        certificate = certify(case)
+    if not settings.accept_difference:
         certificate.check()
-    return _with(checkpoint, certificate)
+    return replace(checkpoint, certificate=certificate.to_dict())
 
 
-def _with(checkpoint: Checkpoint, certificate: Certificate) -> Checkpoint:
-    return replace(checkpoint, certificate={**certificate.to_dict(), "text": str(certificate)})
+@contextmanager
+def case_of(checkpoint: Checkpoint, folder: Path, settings: ImportSettings) -> Iterator[Case]:
+    """The checkpoint beside the folder that it was read from, while this is entered."""
+    gguf = gguf_at(folder)
+    stated = (settings.pooling, settings.normalize, settings.layer_norm)
+    is_as_declared = settings.layers in (None, "last") and all(each is None for each in stated)
+    with nullcontext(folder) if gguf is None else unpacked_gguf(gguf) as there:
+        yield Case(
+            checkpoint,
+            there,
+            gguf,
+            None if settings.adapter is None else Path(settings.adapter),
+            settings.yes_no,
+            is_as_declared,
+        )
 
 
 def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:

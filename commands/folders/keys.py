@@ -13,7 +13,7 @@ from typing import Any
 from models.errors import CheckpointError
 from service import __version__
 
-EXPORT_FORM = 1  # raised with every change of the graphs or manifests that an export writes
+EXPORT_FORM = 2  # raised with every change of the graphs or manifests that an export writes
 SMALL = 1_000_000  # bytes of a file whose contents count
 MAX_FILES = 10_000
 

@@ -1,6 +1,6 @@
 """A model of a folder's ready-made graph: its ends edited, compared with itself, and written.
 
-Imports no PyTorch. A graph of a decoder has a row of its own in `MAKERS_BY_TASK`.
+Imports no PyTorch. A graph of a decoder is made by `onnx_decoders.py`.
 """
 
 import tempfile
@@ -14,6 +14,8 @@ import onnx
 
 from commands.folders.cache import MODEL
 from commands.folders.configuration import without_name
+from commands.folders.graphs import OpenedGraph
+from commands.folders.onnx_decoders import is_decoder, make_decoder
 from commands.folders.onnx_reading import Reading, read, rows_of
 from export.adopted.comparison import GraphComparison, compare
 from export.adopted.inputs import given_by_the_server, has_one_row, originals
@@ -43,8 +45,10 @@ def make(job: dict[str, Any], repository: Path, on_step: OnStep) -> dict[str, An
     wish = GraphWish(job["variant"], job["precision"], job["device"])
     plan = recognise(Path(job["folder"]), wish)
     plan.check()
-    reading = read(plan, settings)
-    return MAKERS_BY_TASK[reading.folder.task](reading, settings, repository, on_step)
+    opened = OpenedGraph.of(plan)
+    if is_decoder(plan, opened, settings):
+        return make_decoder(plan, opened, settings, repository, on_step)
+    return make_encoder(read(plan, settings, opened), settings, repository, on_step)
 
 
 def make_encoder(
@@ -66,7 +70,7 @@ def make_encoder(
     rows = [{name: row[name] for name in names} for row in rows_of(reading)]
     with tempfile.TemporaryDirectory(dir=repository, prefix=".") as scratch:
         place = Path(scratch)
-        data = reading.copy_data(place)
+        data = reading.opened.copy_data(place)
         onnx.save(reading.model, place / ORIGINAL)
         onnx.save(edited, place / EDITED)
         on_step("comparing the graph with itself as it was")
@@ -160,19 +164,3 @@ def _batch_of(rows: Sequence[Arrays], names: Sequence[str], pad_token_id: int) -
 
 def _stacked(rows: Sequence[Arrays]) -> Arrays:
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-
-
-def _refuse_decoder(reading: Reading, *_: object) -> dict[str, Any]:
-    raise ExportError(f"{reading.plan.graph} writes texts, which no graph of a folder does yet")
-
-
-MAKERS_BY_TASK: dict[str, Callable[[Reading, ImportSettings, Path, OnStep], dict[str, Any]]] = {
-    **dict.fromkeys(
-        (
-            *("text-classification", "pair-scoring", "embedding", "token-classification"),
-            *("question-answering", "fill-mask", "image-classification"),
-        ),
-        make_encoder,
-    ),
-    "text-generation": _refuse_decoder,
-}

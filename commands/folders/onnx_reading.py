@@ -3,22 +3,22 @@
 Imports no PyTorch, and runs nothing.
 """
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto
 
 from commands.folders.details import Details
+from commands.folders.graphs import OpenedGraph
+from commands.folders.onnx_decoders import is_decoder, look_at_decoder
 from commands.remarks import showing_remarks
-from export.adopted.files import data_files, read_graph
 from export.adopted.inputs import dims_of, given_by_the_server
 from export.adopted.outputs import READY_VECTORS, SPANS, STATES, outputs_of
 from export.adopted.tasks import ADOPTIONS, Purpose, adopt, num_outputs
 from export.adopted.vectors import VectorMap, VectorUse
+from export.certificates.probes import COMPARED
 from export.errors import ExportError
 from export.general_examples import examples_for
 from export.graphs.files import copy_of
@@ -27,12 +27,10 @@ from models.checkpoints.onnx_folders.maps import Arrays as MapArrays
 from models.checkpoints.onnx_folders.maps import read_maps
 from models.checkpoints.onnx_folders.reading import Asked, OnnxFolder, read_onnx_folder
 from models.checkpoints.plan import Plan
-from models.checkpoints.probe_texts import COMPARED
 from models.errors import ModelError, SettingError
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 
 PIXELS = "pixel_values"
-CACHE = "past_key_values."  # what names of a decoder's inputs begin with
 MAX_TOKENS = 64  # of a row that is compared
 # Fields of settings that decide how weights become a graph, which a ready one is beyond.
 OF_WEIGHTS = ("layers", "context", "yes_no", "pair_template", "layer_norm")
@@ -47,11 +45,15 @@ class Reading:
     """A graph without its external data, and what is known of it."""
 
     plan: Plan
-    model: ModelProto
-    data: tuple[Path, ...]
+    opened: OpenedGraph
     folder: OnnxFolder
     purpose: Purpose
     precision: str
+
+    @property
+    def model(self) -> ModelProto:
+        """The graph, without its external data."""
+        return self.opened.model
 
     @property
     def pooling_description(self) -> str:
@@ -70,10 +72,6 @@ class Reading:
         mask = folder.tokenizer.id_to_token(folder.mask_token_id) if folder.mask_token_id else None
         examples = examples_for(folder.task, mask)
         return {"example": examples[0].text, "examples": examples}
-
-    def copy_data(self, target: Path) -> list[Path]:
-        """The files of external data, copied into a folder."""
-        return [Path(shutil.copyfile(file, target / file.name)) for file in self.data]
 
     def take_pixels(self, model: ModelProto) -> list[str]:
         """The input of a graph of images, made as wide and high as its folder prepares them."""
@@ -94,11 +92,9 @@ class Reading:
         return [PIXELS]
 
 
-def read(plan: Plan, settings: ImportSettings) -> Reading:
+def read(plan: Plan, settings: ImportSettings, opened: OpenedGraph) -> Reading:
     """The reading of a plan's graph. Raises `ExportError`, `CheckpointError`, `SettingError`."""
-    path = plan.folder / plan.graph
-    model = read_graph(path, plan.folder)
-    data = tuple(data_files(model, path, plan.folder))
+    model = opened.model
     task = _task(plan, model, settings)
     _check(settings, task)
     asked = Asked(
@@ -119,7 +115,7 @@ def read(plan: Plan, settings: ImportSettings) -> Reading:
         vectors,
         has_own_vectors=settings.pooling is None,
     )
-    return Reading(plan, model, data, folder, purpose, _precision(plan, model))
+    return Reading(plan, opened, folder, purpose, _precision(plan, model))
 
 
 def look_at_graph(plan: Plan, settings: ImportSettings) -> Details:
@@ -127,7 +123,10 @@ def look_at_graph(plan: Plan, settings: ImportSettings) -> Details:
     remarks: list[str] = []
     with showing_remarks(remarks.append):
         try:
-            reading = read(plan, settings)
+            opened = OpenedGraph.of(plan)
+            if is_decoder(plan, opened, settings):
+                return look_at_decoder(plan, opened, settings)
+            reading = read(plan, settings, opened)
             if reading.folder.task in ADOPTIONS:
                 edited = copy_of(reading.model)
                 if reading.folder.image is None:
@@ -176,8 +175,6 @@ def rows_of(reading: Reading) -> Iterator[dict[str, np.ndarray]]:
 def _task(plan: Plan, model: ModelProto, settings: ImportSettings) -> str:
     """The task by the settings, else by the class in config.json, else by the graph's ends."""
     inputs = {info.name for info in model.graph.input}
-    if any(name.startswith(CACHE) for name in inputs):
-        return "text-generation"
     if settings.task != "auto":
         return settings.task
     if plan.architecture or plan.task != "embedding":

@@ -1,4 +1,4 @@
-"""`attendant verify`: arguments in, two lines or JSON out."""
+"""`attendant verify`: arguments in, lines or JSON out."""
 
 import json
 from pathlib import Path
@@ -38,16 +38,17 @@ def _verify(
         folders = FolderSettings(revision=revision, offline=offline, folder_cache=folder_cache)
         folder, imports = _folder_of(model, source, folders)
         from commands.ask.client.client import Client
-        from commands.folders.importing import read_checkpoint
+        from commands.folders.importing import case_of, read_checkpoint
         from commands.folders.verification import verify as verified
 
-        checkpoint = read_checkpoint(str(folder), ImportSettings(**imports))
+        settings = ImportSettings(**imports)
+        checkpoint = read_checkpoint(str(folder), settings)
         try:
-            with Client(*server) as client:
+            with Client(*server) as client, case_of(checkpoint, folder, settings) as case:
                 served = [each for each in client.models().models if each.name == model]
                 if not served:
                     raise CheckpointError(f"the server has no model '{model}'")
-                found = verified(client, served[-1], checkpoint, folder)
+                found = verified(client, served[-1], case)
         except CallError as error:
             print_error(f"{error.status}: {error.text}")
             raise typer.Exit(FAILURE) from error

@@ -165,4 +165,6 @@ def _packed_only(graph: GraphProto) -> set[str]:
 
 
 def _size_of(tensor: TensorProto) -> int:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return 0  # of a graph whose files are kept as they are
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize

@@ -11,14 +11,15 @@ import numpy as np
 import onnx
 
 from export.checks.adapted_decoding import check_adapted
-from export.checks.decoding import ParityLimits, measure_parity
+from export.checks.decoding import ParityLimits, is_large, logits_rounding, measure_parity
+from export.checks.kinds import measure_kinds
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
-from export.examples import BEGINNINGS, example_fields
-from export.general_examples import of_texts
+from export.examples import example_fields
+from export.general_examples import examples_for
 from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
 from export.graphs.cached_decoder import OPERATOR, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
@@ -29,6 +30,7 @@ from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
+from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
 from export.precision.moments import SampledRounding
 from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values, sample_rows
@@ -41,7 +43,8 @@ from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import GPT
 from models.networks.llama import Llama
 from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
-from service.contract.precision import HALF
+from service.contract.precision import HALF, INT8_PRODUCTS
+from service.runtime.cpus import cpu_flags
 
 UNLIMITED = float("inf")
 GEMMA = "gelu_tanh"  # the activation of all Gemmas, and of no other family of Llama's kind
@@ -51,17 +54,22 @@ GEMMA = "gelu_tanh"  # the activation of all Gemmas, and of no other family of L
 # would have chosen otherwise is the precision's cost, large with random weights; the last limit
 # only tells a coarse graph from a wrong one.
 LIMITS: dict[Precision, ParityLimits] = {
-    "fp32": ParityLimits(1e-3, 0.0, 1e-4, 0.0),
+    "fp32": ParityLimits(1e-5, 0.0, 1e-4, 0.0),
     "fp16": ParityLimits(0.5, 0.05, 0.5, 0.05),
     # Compared in float32, with weights of eight bits: only those move what PyTorch would choose.
-    "bf16": ParityLimits(1e-3, 0.0, 1e-4, 0.25),
+    "bf16": ParityLimits(1e-5, 0.0, 1e-4, 0.25),
     "int8": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
+    "stored": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
 # What to export instead where a precision costs too much.
-FINER: dict[Precision, Precision] = {"int8": "int8-weights", "int4-weights": "int8-weights"}
+FINER: dict[Precision, Precision] = {
+    "int8": "int8-weights",
+    "int4-weights": "int8-weights",
+    "stored": "fp32",
+}
 FLOAT: tuple[Precision, ...] = ("fp32", *HALF)  # nothing is rounded in them, nor in their cache
 
 
@@ -82,11 +90,12 @@ def export_decoder(
         windows = windows_of(ids, network.config.max_positions, first)
     if settings.precision == "auto" and settings.target != "cpu" and _needs_range(network):
         settings = replace(settings, precision="bf16")
+    settings = _with_stored(checkpoint, settings)
     kinds = settings.graphs(AUTO, "paged")
     if settings.kv_cache == "int8" and not {kind.precision for kind in kinds} - set(FLOAT):
         raise ExportError(
             f"kv_cache is int8, which graphs of rounded weights have; precision is "
-            f"{settings.precision}, expected auto, int8, int8-weights or int4-weights"
+            f"{settings.precision}, expected auto, int8, int8-weights, int4-weights or stored"
         )
     if settings.lora_rank:
         _check_adapters(settings)
@@ -99,7 +108,7 @@ def export_decoder(
         eos_token_ids=_ends(checkpoint, network),
         sampling=dict(checkpoint.sampling),
         origin=checkpoint.origin,
-        **example_fields(settings, of_texts(BEGINNINGS)),
+        **example_fields(settings, examples_for("text-generation")),
         versions=versions(),
         **graphs.manifest_fields(),
     )
@@ -113,6 +122,24 @@ def export_decoder(
         adapted=main.adapted,
         chat=checkpoint.chat,
     )
+
+
+def _with_stored(checkpoint: Checkpoint, settings: ExportSettings) -> ExportSettings:
+    """The settings with the precision stored, where it is left open and the folder had rounded.
+
+    Without products of int8 a row would depend on its neighbours, as with all weights in blocks.
+    Raises `ExportError` where it is named and the folder had not.
+    """
+    is_exact = not cpu_flags().isdisjoint(INT8_PRODUCTS)
+    is_open = settings.precision == "auto" and settings.target != "cuda"
+    if is_open and checkpoint.kept and is_exact:
+        return replace(settings, precision="stored")
+    if settings.precision == "stored" and not checkpoint.kept:
+        raise ExportError(
+            "precision is stored, which is for rounded weights that the CPU computes with as they "
+            f"are; {checkpoint.origin} has none: choose auto, int8 or int4-weights"
+        )
+    return settings
 
 
 def _ends(checkpoint: Checkpoint, network: DecoderNetwork) -> tuple[int, ...]:
@@ -138,19 +165,28 @@ class _Decoder:
         if kind.precision in HALF:
             return self._build_half(kind)
         network, precision = self.network, kind.precision
+        if is_large(network) and precision != "fp32":
+            self._check_kinds()
         graph, prefill = self._graphs(precision)
         self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
         parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
-        LIMITS[precision].check(parity)
+        LIMITS[precision].check(parity, lambda: logits_rounding(network))
         variant = Variant(
             precision,
             fused_ops(graph),
             parity.to_dict(),
             perplexity=self._checked_perplexity(graph, precision),
             kv_cache="int8" if prefill else "",
+            weights=forms_of(graph),
             device="cpu",  # CUDA's GroupQueryAttention has no float32
         )
         return Built(graph, variant, prefill, adapted=self._with_adapters(graph, precision))
+
+    def _check_kinds(self) -> None:
+        """Raise `ExportError` where a layer of any kind is traced to something else."""
+        self.on_step("comparing a layer of each kind with PyTorch in float32")
+        small, parity = measure_kinds(self.network)
+        LIMITS["fp32"].check(parity, lambda: logits_rounding(small))
 
     def _with_adapters(
         self, plain: onnx.ModelProto, precision: Precision
@@ -181,7 +217,7 @@ class _Decoder:
             checked = with_norms_apart(widened(graph) if precision == "bf16" else graph)
             self.on_step(f"{kind.name}: comparing cached decoding with recomputing from scratch")
             measured = measure_parity(network, checked, is_exact=False)
-            LIMITS[precision].check(measured)
+            LIMITS[precision].check(measured, lambda: logits_rounding(network))
             parity = measured.to_dict()
             perplexity = self._checked_perplexity(checked, precision)
         if is_for_cuda:
@@ -262,6 +298,14 @@ class _Decoder:
             return quantize_rows(graph)
         if precision == "int8-weights":
             return quantize_blocks(graph, bits=8)
+        if precision == "stored":
+            graph = keep_stored(graph, self.checkpoint.kept)
+            if not forms_of(graph).keys() - {FLOAT_WEIGHTS}:
+                raise ExportError(
+                    "precision is stored, but no product has the numbers that the folder had "
+                    "rounded its weights to, as where an adapter was merged: choose fp32 or int8"
+                )
+            return graph
         return quantize_blocks(graph, bits=4, round_weights=self._compensating)
 
     @cached_property

@@ -8,6 +8,7 @@ Writing is atomic: everything is written into a folder beside, which then takes 
 old one. A reader sees the old checkpoint, none or the new one, never a mixture.
 """
 
+import hashlib
 import json
 import os
 import tempfile
@@ -25,6 +26,7 @@ from torch import nn
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.consolidated import as_transformers
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
+from models.checkpoints.file_names import KEPT_FILE
 from models.checkpoints.foreign import check_is_folder, check_is_ours
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
@@ -32,6 +34,8 @@ from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.lazy import realise
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
+from models.checkpoints.rounded.kept import Kept
+from models.checkpoints.rounded.kept_files import read_kept, to_bytes
 from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
@@ -39,6 +43,7 @@ from models.checkpoints.weights import (
     assign_weights,
     build_on_meta,
     check_digest,
+    kept_weights,
     lazy_tensors,
     weights_left_in_files,
 )
@@ -56,8 +61,10 @@ from models.writing import writing
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint", "save_checkpoint"]
 
 FORMAT = "attendant-checkpoint-1"
-WEIGHTS_DIGEST = "weights_sha256"  # of the whole file; checkpoints of before have none
-CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
+WEIGHTS_DIGEST, KEPT_DIGEST = "weights_sha256", "rounded_sha256"
+# Files that config.json has a digest of; checkpoints of before have none.
+DIGESTS = {WEIGHTS_DIGEST: WEIGHTS_FILE, KEPT_DIGEST: KEPT_FILE}
+CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, KEPT_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
 MAX_WITHOUT_ROW = 1_024  # tokens that were added without a row of the network's table
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "wrong.csv", "loss.png", "attention.png")
@@ -82,6 +89,8 @@ class Checkpoint:
     source: Mapping[str, Any] = field(default_factory=dict)  # its family: see `source_of`
     # Its comparison with the folder that it was imported from: see `Certificate`.
     certificate: Mapping[str, Any] = field(default_factory=dict)
+    # Weights of a decoder with the numbers that its folder has rounded them to: see `Kept`.
+    kept: tuple[Kept, ...] = ()
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -197,6 +206,9 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
     if task != "embedding":
         check_no_prompt(folder)
     sampling: dict[str, float] = {}
+    kept: tuple[Kept, ...] = ()
+    if isinstance(pretrained.model, GPT | Llama):
+        kept = kept_weights(pretrained.folder)
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
         sampling = read_sampling(pretrained.folder, is_greedy=is_greedy)
@@ -212,6 +224,7 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
             sampling=sampling,
             embedder=EmbedderUse.read(folder) if task == "embedding" else EmbedderUse(),
             source=source_of(read_object(pretrained.folder / CONFIG_FILE)),
+            kept=kept,
         )
 
 
@@ -222,15 +235,17 @@ def save_checkpoint(
 
     An older checkpoint there is replaced; a folder that holds anything else is refused.
     """
-    weights = checkpoint.model.state_dict()
+    weights, contents = checkpoint.model.state_dict(), _others_of(checkpoint)
 
     def write(staged: Path) -> None:
-        digest = write_tensors(weights, staged / WEIGHTS_FILE)
-        config = {**_config_of(checkpoint), WEIGHTS_DIGEST: digest}
-        contents = {**_texts_of(checkpoint), CONFIG_FILE: _to_json(config).encode()}
-        _write_all({**contents, **(reports or {})}, staged)
+        config = {**_config_of(checkpoint)}
+        config[WEIGHTS_DIGEST] = write_tensors(weights, staged / WEIGHTS_FILE)
+        if KEPT_FILE in contents:
+            config[KEPT_DIGEST] = hashlib.sha256(contents[KEPT_FILE]).hexdigest()
+        written = {**contents, CONFIG_FILE: _to_json(config).encode()}
+        _write_all({**written, **(reports or {})}, staged)
 
-    _replace_folder(Path(folder), write, num_bytes(weights))
+    _replace_folder(Path(folder), write, num_bytes(weights) + len(contents.get(KEPT_FILE, b"")))
 
 
 def replace_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -245,13 +260,15 @@ def _write_all(contents: Mapping[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
-def _texts_of(checkpoint: Checkpoint) -> dict[str, bytes]:
+def _others_of(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The files of a checkpoint beside its weights and its configuration."""
     contents = {}
     if kind_of(checkpoint.model).has_tokenizer:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
     if checkpoint.chat:
         contents[TOKENIZER_CONFIG] = _to_json(checkpoint.chat).encode()
+    if checkpoint.kept and checkpoint.task == "text-generation":
+        contents[KEPT_FILE] = to_bytes(checkpoint.kept)
     return contents
 
 
@@ -326,8 +343,10 @@ def _load_own(folder: Path) -> Checkpoint:
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
         assign_weights(model, lazy_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
-        if WEIGHTS_DIGEST in values:  # last: what is wrong otherwise is said more closely
-            check_digest(folder / WEIGHTS_FILE, values[WEIGHTS_DIGEST], path)
+        kept = read_kept(folder / KEPT_FILE) if KEPT_DIGEST in values else ()
+        for digest, name in DIGESTS.items():  # last: what is wrong otherwise is said more closely
+            if digest in values:
+                check_digest(folder / name, values[digest], path)
         return Checkpoint(
             model=model,
             task=kind.task,
@@ -341,4 +360,5 @@ def _load_own(folder: Path) -> Checkpoint:
             embedder=EmbedderUse.from_dict(values.get("embedder", {})),
             source=dict(values.get("source", {})),
             certificate=dict(values.get("certificate", {})),
+            kept=kept,
         )

@@ -17,6 +17,7 @@ PICKLED_FILE = "pytorch_model.bin"  # taken where there is no other
 INDEX_FILE = "model.safetensors.index.json"  # of weights in several files
 PICKLED_INDEX_FILE = "pytorch_model.bin.index.json"
 WEIGHT_FORMS = (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE)  # the first is read
+KEPT_FILE = "rounded.safetensors"  # of our own checkpoints: weights as they were rounded
 # Of Mistral's own programs, with other names of tensors, and the sizes of the network.
 CONSOLIDATED = ("consolidated.safetensors", "consolidated.safetensors.index.json")
 PARAMS_FILE = "params.json"
@@ -34,11 +35,11 @@ def variant_of(name: str) -> str:
     return "" if match is None else str(match["of_file"] or match["of_index"])
 
 
-def weights_in(names: Collection[str], variant: str | None = None) -> str:
+def weights_in(names: Collection[str]) -> str:
     """The file of weights that is read of those in a folder, or the list of its parts.
 
     That is the first of WEIGHT_FORMS, else that of a variant, else of Mistral's own programs; empty
-    where there is none. `variant` asks for one of the variants.
+    where there is none.
     """
 
     def order(name: str) -> tuple[int, bool, str]:
@@ -47,8 +48,6 @@ def weights_in(names: Collection[str], variant: str | None = None) -> str:
         return place, name.startswith("pytorch_model"), name
 
     variants = sorted(filter(variant_of, names), key=order)
-    if variant is not None:
-        return next((name for name in variants if variant_of(name) == variant), "")
     plain = [name for name in WEIGHT_FORMS if name in names]
     consolidated = [name for name in CONSOLIDATED if name in names]
     return next(iter((*plain, *variants, *consolidated)), "")

@@ -47,7 +47,6 @@ GRAPHS = Kind(
 # Told before graphs: a folder of these may have some, which are no model of their own.
 BEFORE_GRAPHS = (
     Kind(("gliner_config.json",), "of GLiNER", MADE_OF, has_own_config=True),
-    Kind(("genai_config.json",), "of onnxruntime-genai", MADE_OF),
     Kind(("mlc-chat-config.json",), "of MLC", MADE_OF),
     Kind(
         ("model_index.json",),

@@ -28,6 +28,9 @@ ENDINGS = sorted(filter(None, PRECISIONS), key=len, reverse=True)
 FILE = re.compile(rf"(?P<stem>.+?)(?P<ending>{'|'.join(ENDINGS)})?\.onnx", re.ASCII)
 HALF = ("_fp16", "_O4", "_q4f16")  # which a CPU computes more slowly than the others
 FOLDER = "onnx/"
+# Names of graphs without endings, by preference: the last two are of older decoders.
+STEMS = ("model", "decoder_model_merged", "decoder_with_past_model")
+ENCODER = "encoder_model"
 MAX_NAMED = 12  # variants in an error
 DATA = ("_data*", ".data", ".weights", ".tables")  # behind the name of a graph: its external data
 
@@ -89,12 +92,17 @@ def choose(graphs: Iterable[GraphFile], wish: GraphWish) -> GraphFile:
     if wish.variant is not None:
         return _named(there, wish.variant)
     stems = sorted({graph.stem for graph in there})
-    if len(stems) > 1 and "model" not in stems:
+    if ENCODER in stems and any(stem.startswith("decoder") for stem in stems):
+        raise CheckpointError(
+            "its graphs are of an encoder-decoder, which in ONNX none is generated with: serve the "
+            "folder with its weights, or one graph as tensors"
+        )
+    stem = next((each for each in STEMS if each in stems), stems[0])
+    if len(stems) > 1 and stem not in STEMS:
         raise CheckpointError(
             f"there are graphs of {len(stems)} networks, {', '.join(stems[:MAX_NAMED])}: name one "
             "of them by --variant"
         )
-    stem = "model" if "model" in stems else stems[0]
     of_stem = sorted((graph for graph in there if graph.stem == stem), key=_order)
     if wish.precision != "auto":
         fitting = [graph for graph in of_stem if graph.precision == wish.precision]
@@ -111,7 +119,8 @@ def choose(graphs: Iterable[GraphFile], wish: GraphWish) -> GraphFile:
 def _named(graphs: Collection[GraphFile], variant: str) -> GraphFile:
     """The graph of a variant, or of a file's name with or without its end."""
     fitting = [graph for graph in graphs if variant in graph.names]
-    exact = [graph for graph in fitting if graph.stem == "model"] or fitting
+    stem = next((each for each in STEMS if any(graph.stem == each for graph in fitting)), None)
+    exact = [graph for graph in fitting if graph.stem == stem] or fitting
     if len(exact) != 1:
         number = "none" if not exact else "more than one"
         raise CheckpointError(f"--variant is {shown(variant)}: {number} of {_list(graphs)} is it")

@@ -27,7 +27,7 @@ from models.checkpoints.foreign import (
     is_complete,
     names_in,
 )
-from models.checkpoints.gguf.files import SUFFIX, GgufFile
+from models.checkpoints.gguf.files import KEPT_TYPES, SUFFIX, GgufFile
 from models.checkpoints.gguf.folders import gguf_at
 from models.checkpoints.gguf.networks import config_of
 from models.checkpoints.graph_files import (
@@ -63,6 +63,7 @@ WEIGHTS, LIST_OF_WEIGHTS = "weights", "list of the files of weights"
 USES: Mapping[str, str] = {
     "config.json": "sizes and kind of the network",
     "model*.safetensors": WEIGHTS,
+    "rounded.safetensors": "weights with the numbers that a folder had rounded them to",
     "pytorch_model*.bin": WEIGHTS,
     "consolidated*.safetensors": WEIGHTS,
     "*.index*.json": LIST_OF_WEIGHTS,
@@ -79,6 +80,7 @@ USES: Mapping[str, str] = {
     ),
     "source.spm": "tokenizer",
     "generation_config.json": "sampling, and what ends a text",
+    "genai_config.json": "sizes, sampling, what ends a text, and names of tensors",
     "modules.json": "steps from text to vector",
     "config_sentence_transformers.json": "prompts and similarity",
     "sentence_*_config.json": "longest text",
@@ -151,6 +153,7 @@ class Plan:
     task: str = ""  # as the folder declares it
     num_weights: int = 0
     stored_as: Mapping[str, int] = field(default_factory=dict)  # weights by their type
+    kept: tuple[str, ...] = ()  # types that the CPU computes with as they are stored
     num_bytes: int = 0  # of the files of weights
     taken: tuple[File, ...] = ()
     left_out: tuple[File, ...] = ()
@@ -238,6 +241,7 @@ def _of_gguf(folder: Path, file: GgufFile) -> Plan:
         "text-generation",
         stored.total(),
         dict(stored),
+        tuple(kind for kind in stored if kind in KEPT_TYPES),
         sum(each.num_bytes for each in taken),
         tuple(taken),
         tuple(_file(folder, name, NOT_READ) for name in others if name not in names),
@@ -362,6 +366,9 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     num_bytes = sum(file.num_bytes for file in files if file.why == WEIGHTS)
     floats = sum(number for dtype, number in stored.items() if dtype in BYTES_BY_DTYPE)
     num_weights = floats + num_rounded
+    task = str(values.get("task", "")) if is_own else _task(architecture, folder, values)
+    kept = [rounding.title] if rounding and rounding.is_kept else []
+    kept += ["rounded weights"] if is_own and file_names.KEPT_FILE in names else []
     return Plan(
         folder,
         form.name,
@@ -369,9 +376,10 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
         form.needs,
         str(values.get("network" if is_own else "model_type", "")),
         architecture,
-        str(values.get("task", "")) if is_own else _task(architecture, folder, values),
+        task,
         num_weights or num_bytes // 4,  # of .bin files, whose headers are pickles
         dict(stored),
+        tuple(kept) if task == "text-generation" else (),
         num_bytes,
         tuple(files),
         tuple(left_out),

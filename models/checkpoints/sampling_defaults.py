@@ -4,7 +4,9 @@ Knows nothing about requests. `generation_config.json` may state more: what is n
 nothing where a text is served.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from models.json_files import check_number, check_whole, fields_of, read_object
 
@@ -27,8 +29,15 @@ def read_sampling(folder: Path, *, is_greedy: bool = False) -> dict[str, float]:
     that the server would refuse.
     """
     path = folder / GENERATION_CONFIG
+    return sampling_in(path, read_object(path, optional=True), is_greedy=is_greedy)
+
+
+def sampling_in(
+    path: Path, stated: Mapping[str, Any], *, is_greedy: bool = False
+) -> dict[str, float]:
+    """Sampling parameters among the values of a file at this path; see `read_sampling`."""
     sampling: dict[str, float] = {}
-    with fields_of(path, read_object(path, optional=True)) as values:
+    with fields_of(path, stated) as values:
         for name, limits in NUMBERS.items():
             if values.get(name) is not None:
                 sampling[name] = check_number(name, values[name], *limits)

@@ -26,7 +26,8 @@ from models.checkpoints.headers import parts_of, read_headers
 from models.checkpoints.lazy import LazyTensor, pieces, realised
 from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.rounded.forms import OF_SHAPES
-from models.checkpoints.rounded.methods import restored
+from models.checkpoints.rounded.kept import Kept
+from models.checkpoints.rounded.methods import kept, restored
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 from models.remarks import remark
@@ -162,6 +163,21 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     rounding = rounding_of(read_object(config, optional=True), config)
     path, tensors = _stored_weights(folder)
     return tensors if rounding is None else restored(rounding, tensors, path)
+
+
+def kept_weights(folder: Path) -> tuple[Kept, ...]:
+    """Rounded weights of a folder that products of few bits hold with their own numbers."""
+    file = file_behind(folder)
+    if file is not None:
+        from models.checkpoints.gguf.blocks import kept_in  # which imports the package gguf
+
+        return tuple(kept_in(file))
+    config = folder / file_names.CONFIG_FILE
+    rounding = rounding_of(read_object(config, optional=True), config)
+    if rounding is None:
+        return ()
+    path, tensors = _stored_weights(folder)
+    return tuple(kept(rounding, tensors, path).values())
 
 
 def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:

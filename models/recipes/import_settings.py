@@ -7,7 +7,7 @@ from models.settings import Settings, setting
 
 ONE_OUTPUT_TASKS = ("text-classification", "pair-scoring")  # which a head with one output may have
 IMPORT_TASKS = ("auto", *ONE_OUTPUT_TASKS, "embedding", "fill-mask", "text-generation")
-COMPARISONS = ("auto", "accept", "none")
+COMPARISONS = ("auto", "none")
 AS_DECLARED = "as declared"
 
 
@@ -86,9 +86,12 @@ class ImportSettings(Settings):
     compare: str = setting(
         "auto",
         "Comparison with the folder's own network, where transformers is installed: token ids of "
-        "200 texts, and outputs. Auto refuses a difference, accept goes on and keeps it in the "
-        "manifest, none compares nothing.",
+        "200 texts, conversations, labels and outputs. None compares nothing.",
         choices=COMPARISONS,
+    )
+    accept_difference: bool = setting(
+        False,
+        "Import a folder although its comparison has found a difference, which the manifest keeps.",
     )
     origin: str | None = setting(
         None,

@@ -29,7 +29,8 @@ TaskName = Literal[
     "image-classification",
     "image-attention",
 ]
-Precision = Literal["fp32", "fp16", "bf16", "int8", "int8-weights", "int4-weights"]
+# With "stored", weights have the numbers that the imported folder had rounded them to.
+Precision = Literal["fp32", "fp16", "bf16", "int8", "int8-weights", "int4-weights", "stored"]
 GraphDevice = Literal["any", "cpu", "cuda"]  # where all nodes of a graph have kernels
 # How a graph takes its batch. An encoder's packs the tokens of all rows, or is padded; a decoder's
 # reads a cache of slots, or a paged one.
@@ -70,6 +71,7 @@ class Variant:
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
     perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
     kv_cache: str = ""  # of a decoder: "int8", or empty for what it computes in
+    weights: dict[str, int] = field(default_factory=dict)  # of stored products, by their form
     device: GraphDevice = "any"
     layout: Layout = ""
 
@@ -165,6 +167,7 @@ class Manifest:
     accuracy: dict[str, float] = field(default_factory=dict)  # on labelled data, where given
     perplexity: dict[str, float] = field(default_factory=dict)  # on held-out text, where given
     kv_cache: str = ""  # of a decoder: "int8", or empty for what it computes in
+    weights: dict[str, int] = field(default_factory=dict)  # of stored products, by their form
     device: GraphDevice = "any"
     layout: Layout = ""
     versions: dict[str, str] = field(default_factory=dict)  # of what exported it

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models.checkpoints.probe_texts import COMPARED, PAIRS, PROBES, SENTENCES
+from export.certificates.probes import COMPARED, PAIRS, PROBES, SENTENCES
 from models.data.byte_ranks import BY_THREE_DIGITS
 
 SAVED = Path(__file__).parents[1] / "saved/tokenizers"

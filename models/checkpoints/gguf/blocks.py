@@ -6,13 +6,18 @@ what blocks of zeros give. So no layout of bits is written down here, but for th
 and 0. Their products are gguf's own floats to the last bit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import gguf
 import numpy as np
 import torch
+from gguf import quants
 from numpy.typing import NDArray
 
+from models.checkpoints.gguf.files import GgufFile
+from models.checkpoints.gguf.networks import names_of, rows_in_halves
+from models.checkpoints.rounded.kept import Kept, kept_of
 from models.checkpoints.rounded.stored import Stored
 
 Bytes = NDArray[np.uint8]
@@ -89,3 +94,23 @@ def stored_blocks(
         of_groups(layout.ones, layout.added),
         biases=of_groups(layout.zeros) if layout.zeros else None,
     )
+
+
+def kept_in(file: GgufFile) -> Iterator[Kept]:
+    """Matrices of the file with their own numbers, rows in the order of transformers' networks."""
+    for name in names_of(file):
+        if len(file.shapes[name]) != 2:
+            continue
+        blocks, kind = file.blocks(name)
+
+        def dequantize(each: Bytes, kind: gguf.GGMLQuantizationType = kind) -> Floats:
+            return quants.dequantize(each, kind)
+
+        stored = stored_blocks(kind.name, blocks, gguf.GGML_QUANT_SIZES[kind][1], dequantize)
+        if stored is None:
+            continue
+        order = rows_in_halves(file, name)
+        stored = stored if order is None else stored.rows(torch.from_numpy(order))
+        kept = kept_of(stored, f"GGUF {kind.name}")
+        if kept is not None:
+            yield kept

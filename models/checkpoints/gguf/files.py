@@ -5,7 +5,8 @@ tensor takes memory when it is read and not before. Knows nothing about networks
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,6 +20,10 @@ from models.checkpoints.gguf.header import Header, TensorPlace, read_header
 from models.errors import CheckpointError, reason
 
 SUFFIX = ".gguf"
+# Types of blocks of whole numbers with scales, which `blocks.py` reads as such.
+KEPT_TYPES = (
+    *("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "MXFP4"),
+)
 PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf", re.ASCII)
 
 
@@ -99,23 +104,31 @@ class GgufFile:
 
     def read(self, name: str) -> NDArray[np.float32]:
         """One tensor in float32, whatever the type of its blocks. Raises CheckpointError."""
+        with self._reading(name):
+            values = _library().quants.dequantize(*self.blocks(name))
+        # A copy, as numbers that are stored as floats are still those of the mapped file.
+        return np.array(values, np.float32).reshape(self.shapes[name])
+
+    def blocks(self, name: str) -> tuple[NDArray[np.uint8], Any]:
+        """Bytes of a tensor [rows, bytes of a row], and the type of its blocks."""
         library, (path, place) = _library(), self._tensors[name]
+        kind = library.GGMLQuantizationType(place.type_number)
+        in_block, block_bytes = library.GGML_QUANT_SIZES[kind]
+        *rows, columns = place.shape
+        if columns % in_block:
+            raise ValueError(f"{columns} numbers in blocks of {in_block}")
+        shape = (prod(rows), columns // in_block * block_bytes)
+        return np.memmap(path, np.uint8, "r", place.start, shape), kind
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
         try:
-            kind = library.GGMLQuantizationType(place.type_number)
-            in_block, block_bytes = library.GGML_QUANT_SIZES[kind]
-            *rows, columns = place.shape
-            shape = (prod(rows), columns // in_block * block_bytes)
-            stored = np.memmap(path, np.uint8, "r", place.start, shape)
-            if columns % in_block:
-                raise ValueError(f"{columns} numbers in blocks of {in_block}")  # noqa: TRY301
-            values = library.quants.dequantize(stored, kind)
+            yield
         except (NotImplementedError, OSError, ValueError, OverflowError) as error:
             raise CheckpointError(
                 f"{self.path}: {name} is of type {self.type_of(name)} and shape "
-                f"{list(place.shape)}, which cannot be read: {reason(error)}"
+                f"{list(self.shapes[name])}, which cannot be read: {reason(error)}"
             ) from error
-        # A copy, as numbers that are stored as floats are still those of the mapped file.
-        return np.array(values, np.float32).reshape(place.shape)
 
 
 def _library() -> Any:  # noqa: ANN401 - the module, of an extra

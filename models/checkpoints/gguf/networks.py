@@ -278,20 +278,24 @@ def names_of(file: GgufFile) -> dict[str, str]:
 
 def weight_of(file: GgufFile, stored: str) -> Array:
     """The weight of this name in the file, as transformers' network has it."""
-    architecture, config = architecture_of(file), config_of(file)
-    heads = int(config["num_attention_heads"])
-    key_heads = int(config.get("num_key_value_heads", heads))
-    weight = file.read(stored)
-    if architecture.is_permuted and ".attn_q." in stored:
-        weight = _in_halves(weight, heads)
-    if architecture.is_permuted and ".attn_k." in stored:
-        weight = _in_halves(weight, key_heads)
-    if architecture.adds_one and stored.endswith("norm.weight"):
+    weight, order = file.read(stored), rows_in_halves(file, stored)
+    if order is not None:
+        weight = weight[order]
+    if architecture_of(file).adds_one and stored.endswith("norm.weight"):
         weight = weight - 1
     return weight
 
 
-def _in_halves(weight: Array, heads: int) -> Array:
-    """Rows of each head with the first numbers of all pairs in front, as transformers rotates."""
-    pairs = weight.reshape(heads, -1, 2, *weight.shape[1:])
-    return np.ascontiguousarray(np.swapaxes(pairs, 1, 2)).reshape(weight.shape)
+def rows_in_halves(file: GgufFile, stored: str) -> NDArray[np.int64] | None:
+    """The order of rows with the first numbers of all pairs of a head in front.
+
+    So transformers rotates queries and keys. None for weights whose rows stay as they are.
+    """
+    fields = {".attn_q.": "num_attention_heads", ".attn_k.": "num_key_value_heads"}
+    field = next((fields[part] for part in fields if part in stored), None)
+    if field is None or not architecture_of(file).is_permuted:
+        return None
+    config = config_of(file)
+    heads = int(config.get(field, config["num_attention_heads"]))
+    places = np.arange(file.shapes[stored][0]).reshape(heads, -1, 2)
+    return np.swapaxes(places, 1, 2).ravel()

@@ -58,6 +58,12 @@ class Rounding:
     def title(self) -> str:
         return TITLES[self.method]
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the CPU computes with most of its weights as they are stored."""
+        formats = (self.settings.get("format"), self.settings.get("quant_algo"))
+        return not self.method.endswith("fp8") and not {"float-quantized", "FP8"} & {*formats}
+
     def of(self, module: str) -> Settings:
         """Settings of one weight, where the method states some by name."""
         own = self.settings.get(module)

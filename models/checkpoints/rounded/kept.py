@@ -188,14 +188,14 @@ def _centred(
     least, most = int(codes_NK.min()), int(codes_NK.max())
     zeros = np.zeros((1, 1), np.float32) if zeros_NG is None else zeros_NG
     if biases_NG is None and bool((zeros == np.rint(zeros)).all()):
-        middle = int(zeros.min())
-        bits = _bits_around(middle, least, most)
-        if bits and middle == zeros.max():
-            return bits, middle - (1 << bits - 1), None, None
-        lowest, highest = min(least, middle), max(most, int(zeros.max()))
-        if highest - lowest < 1 << 8:
+        low, high = int(zeros.min()), int(zeros.max())
+        lowest, range_bits = min(least, low), (max(most, high) - min(least, low)).bit_length()
+        bits = _bits_around(low, least, most)
+        if bits and low == high and (bits == 4 or range_bits > 4):
+            return bits, low - (1 << bits - 1), None, None
+        if range_bits <= 8:
             shifted = np.broadcast_to(zeros - lowest, scales_NG.shape).astype(np.uint8)
-            return 4 if highest - lowest < 1 << 4 else 8, lowest, shifted, None
+            return 4 if range_bits <= 4 else 8, lowest, shifted, None
     middle = 0 if least < 0 else 1 << stored.bits - 1
     bits = _bits_around(middle, least, most)
     exact = scales_NG.astype(np.float64) * (middle - zeros.astype(np.float64))

@@ -5,9 +5,10 @@ writes the same buffers (`past_key_values.*` and `present.*` are bound to one ad
 takes neighbouring slots by binding a range of rows: nothing is copied per step.
 
 What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
-for any rows; several tokens for rows without a past; or several tokens for one row. Rows without a
-past go to a graph of their own where there is one beside the decoder's, see
-`export/graphs/prefill.py`.
+for any rows; several tokens for rows without a past; or several tokens for one row. A graph whose
+`input_ids` are of one row says that its rows need runs of their own: see
+`export/adopted/decoders.py`. Rows without a past go to a graph of their own where there is one
+beside the decoder's, see `export/graphs/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
@@ -77,7 +78,7 @@ class OnnxDecoder(SlotDecoder):
         self.vocab_size = shape.vocab_size
         self.num_slots = num_slots
         self.max_tokens = max_tokens
-        self.pads_prompts = prefill is None
+        self.pads_prompts = prefill is None and not shape.takes_one_row
         self._session = session
         self._prefill = prefill
         if prefill is not None:
@@ -125,6 +126,8 @@ class OnnxDecoder(SlotDecoder):
         overwritten by the next run. Raises `ModelFailed`.
         """
         assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
+        if self.shape.takes_one_row and len(rows) > 1:
+            return self._run_each(first_slot, rows, num_past)
         num_rows, num_tokens = len(rows), max(map(len, rows))
         if self._prefill is not None and num_logits == 1 and not any(num_past):
             return self._start(self._prefill, first_slot, rows)
@@ -143,6 +146,15 @@ class OnnxDecoder(SlotDecoder):
         run.inputs.send()
         run.binding.run()
         return run.logits.read()
+
+    def _run_each(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> StepLogits:
+        """Logits of rows that cannot share a run."""
+        logits_BV = np.empty((len(rows), self.vocab_size), np.float32)
+        for index, (row, past) in enumerate(zip(rows, num_past, strict=True)):
+            logits_BV[index] = self.run(first_slot + index, [row], [past]).whole()[0]
+        return StepLogits(logits_BV)
 
     def _start(
         self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray]

@@ -29,6 +29,7 @@ class DecoderShape:
     cache_type: Datatype
     takes_option: bool  # the form's: positions of wanted logits, or bounds of attention
     num_candidates: int = 0  # of each row; 0 where the graph gives logits only
+    takes_one_row: bool = False  # its input_ids state it: rows of a step are run one by one
 
     @classmethod
     def of(cls, signature: Signature, form: Form) -> "DecoderShape":
@@ -46,6 +47,7 @@ class DecoderShape:
             cache.datatype,
             form.option in inputs,
             num_candidates_of(signature),
+            inputs["input_ids"].dims[:1] == (1,),
         )
 
     def num_bytes(self, num_tokens: int) -> int:

@@ -1,33 +1,44 @@
 """`attendant verify` compares what a server answers with the folder, and that with transformers."""
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import transformers
 from typer.testing import CliRunner
 
-from commands.folders.importing import read_checkpoint
-from commands.folders.verification import COMPARISONS
+from commands.folders.importing import case_of, read_checkpoint
+from commands.folders.verification import verify
 from commands.main import app
+from export.certificates.certificate import Certificate, Row
+from export.certificates.probes import COMPARED
 from export.exporter import export_any
 from export.settings import ExportSettings
-from models.checkpoints.certificate import Certificate
-from models.checkpoints.probe_texts import COMPARED
 from models.recipes.import_settings import ImportSettings
-from service.calls.answers import LabelScore, Timings
+from service.calls.answers import LabelScore, Timings, Token
+from service.calls.models import ModelFacts
 from service.calls.texts import Classification, Classifications, Classify
+from service.calls.tokens import Tokenize, Tokenized, TokenizedText
 from tests.checkpoints.fields import network
 from tests.checkpoints.rows import ROWS
-from tests.checkpoints.spellings import tokenizer
+from tests.checkpoints.spellings import save_tokenizer
 from tests.commands.folders.test_explain import classifier
 from tests.e2e.server import ServerProcess
+from tests.fakes.chats import TOOLS
 
 LINE = ["verify", "--json"]
+OUTPUTS = {
+    "classes": "scores",
+    "embedding": "vectors",
+    "score": "logits",
+    "tokens": "entities",
+    "masks": "log probabilities",
+    "terms": "weights of words",
+    "writing": "log probabilities of 16 greedy tokens",
+}
+NAMES = tuple(OUTPUTS)
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +47,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
     root = tmp_path_factory.mktemp("verify")
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     classifier(root / "classes")
-    for head, form in (("embedding", "mean"), ("score", "")):
-        row = next(r for r in ROWS if (r.kind, r.head, r.form) == ("bert", head, form))
-        row.write(root / head)
+    for head in ("embedding", "score", "tokens", "masks", "terms"):
+        next(r for r in ROWS if (r.kind, r.head) == ("bert", head)).write(root / head)
+    prompts = {"prompts": {"query": "find: ", "document": ""}, "default_prompt_name": "query"}
+    (root / "embedding" / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     made = network("llama", transformers.AutoModelForCausalLM, vocab_size=600, head_dim=16)
     made.save_pretrained(root / "writing")
-    tokenizer("gpt2").save(str(root / "writing" / "tokenizer.json"))
-    for name in ("classes", "embedding", "score", "writing"):
+    save_tokenizer("gpt2", root / "writing")
+    (root / "writing" / "chat_template.jinja").write_text(TOOLS)
+    for name in NAMES:
         checkpoint = read_checkpoint(str(root / name), ImportSettings())
         export_any(checkpoint, ExportSettings(name, root / "repository", "fp32"))
     with ServerProcess(root / "repository") as server:
@@ -52,18 +65,31 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 def verified(folder: Path, name: str, address: str) -> tuple[int, dict[str, Any]]:
     line = [*LINE, name, "--source", str(folder), "--address", address]
     result = CliRunner().invoke(app, line, catch_exceptions=False)
+    assert result.stdout, result.output
     return result.exit_code, json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("name", ["classes", "embedding", "score", "writing"])
+def rows(found: dict[str, Any]) -> dict[str, Row]:
+    """Rows of the server beside the import."""
+    certificate = Certificate.from_dict(found)
+    return {row.what: row for row in certificate.rows}
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_served_model_equals_its_folder(name: str, served: tuple[Path, str]) -> None:
+    """In tokens, in outputs of its task, and in the prompts of conversations."""
     root, address = served
     exit_code, found = verified(root / name, name, address)
     assert (exit_code, found["is_equal"]) == (0, True)
-    assert found["same_tokens"] == found["texts"] > 190
-    assert found["outputs"]
-    assert found["max_difference"] < 1e-4
-    assert found["certificate"]["compared_with"].startswith("transformers")
+    by_what = rows(found["served"])
+    assert by_what["tokens"].equal == by_what["tokens"].number > 180
+    outputs = by_what[OUTPUTS[name]]
+    assert outputs.max_difference is not None
+    assert outputs.max_difference < 1e-4
+    assert outputs.number == (15 if name == "embedding" else len(COMPARED))
+    if name == "writing":
+        assert by_what["conversations"].equal > 1
+    assert any(row.by.startswith("transformers") for row in rows(found["certificate"]).values())
 
 
 def test_a_model_of_another_folder_is_told(served: tuple[Path, str], tmp_path: Path) -> None:
@@ -75,33 +101,42 @@ def test_a_model_of_another_folder_is_told(served: tuple[Path, str], tmp_path: P
     save_file({name: 1.5 * each for name, each in load_file(path).items()}, path, {"format": "pt"})
     exit_code, found = verified(folder, "classes", address)
     assert (exit_code, found["is_equal"]) == (1, False)
-    assert found["max_difference"] > 1e-3
-    assert Certificate(**found["certificate"]).is_equal, "the import itself is right"
+    assert rows(found["served"])["scores"].max_difference > 1e-3  # type: ignore[operator]
+    assert Certificate.from_dict(found["certificate"]).is_equal, "the import itself is right"
     line = ["verify", "classes", "--source", str(folder), "--address", address]
     result = CliRunner().invoke(app, line)
-    assert "classes as it is served, in fp32, beside the import" in result.stdout
+    assert "classes as it is served, in fp32, compared: " in result.stdout
+    assert "scores differ first at the text 'The film was" in result.stdout
 
 
 @pytest.mark.parametrize("number", range(len(COMPARED)))
 def test_one_answer_that_is_no_number_is_no_equal_model(number: int, tmp_path: Path) -> None:
     """Wherever it stands among the answers."""
-    checkpoint = read_checkpoint(str(classifier(tmp_path)), ImportSettings())
+    folder, settings = classifier(tmp_path), ImportSettings()
+    checkpoint = read_checkpoint(str(folder), settings)
 
     class Served:
-        def ask(self, call: Classify) -> Any:
-            scores = [float("nan") if each == number else 0.5 for each in range(len(COMPARED))]
-            results = [
-                Classification([LabelScore(name, score) for name in checkpoint.labels], 3, False)
-                for score in scores
-            ]
+        def ask(self, call: Classify | Tokenize) -> Any:
+            if isinstance(call, Tokenize):
+                ids = checkpoint.tokenizer.encode(call.texts[0]).ids
+                tokens = [Token(each, "", 0, 0) for each in ids]
+                text = TokenizedText(tokens, len(ids), False)
+                return Tokenized(
+                    model=call.model, version="1", timings=Timings(), num_tokens=1, results=[text]
+                )
+            score = float("nan") if call.texts[0] == COMPARED[number] else 0.5
+            made = Classification([LabelScore(name, score) for name in checkpoint.labels], 3, False)
             return Classifications(
-                model=call.model, version="1", timings=Timings(), num_tokens=15, results=results
+                model=call.model, version="1", timings=Timings(), num_tokens=15, results=[made]
             )
 
     client: Any = Served()
-    with torch.inference_mode():
-        _, difference = COMPARISONS["text-classification"](client, "classes", checkpoint)
-    assert math.isnan(difference)
+    facts = ModelFacts(name="classes", version="1", task=checkpoint.task, precision="int8")
+    with case_of(checkpoint, folder, settings) as case:
+        found = verify(client, facts, case)
+    scores = rows(found.served.to_dict())["scores"]
+    assert (scores.max_difference, scores.number - scores.equal) == (None, 1)
+    assert not found.is_equal
 
 
 def test_a_model_without_a_kept_export_needs_its_source(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from export.precision.kept import FLOAT, keep_stored
+from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
 from models.checkpoints.gguf.blocks import BLOCKS, stored_blocks
 from models.checkpoints.rounded.kept import Kept, kept_of
 from models.checkpoints.rounded.stored import Stored
@@ -32,8 +32,8 @@ def run(model: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
 def largest_error(floats_NK: np.ndarray, weights: Sequence[Kept], *, is_kept: bool = True) -> float:
     """Of the product as it is kept, as a share of its largest value by the float weights."""
     x_MK = np.random.default_rng(1).normal(size=(3, floats_NK.shape[1])).astype(np.float32)
-    model, forms = keep_stored(product(np.ascontiguousarray(floats_NK.T)), weights, 0)
-    assert (FLOAT not in forms) == is_kept, forms
+    model = keep_stored(product(np.ascontiguousarray(floats_NK.T)), weights, 0)
+    assert (FLOAT_WEIGHTS not in forms_of(model)) == is_kept, forms_of(model)
     exact_MN = x_MK.astype(np.float64) @ floats_NK.T.astype(np.float64)
     found_MN = run(model, x=x_MK)
     scale_MN = np.abs(x_MK).astype(np.float64) @ np.abs(floats_NK.T).astype(np.float64)
@@ -173,11 +173,11 @@ def test_joined_products_of_one_form_are_one_node() -> None:
     middle = torch.full((8, 2), 8)
     weights = [kept_in_blocks(0), kept_in_blocks(1, zeros=middle), kept_in_blocks(2)]
     floats_NK = np.concatenate([floats for floats, _ in weights])
-    model, forms = keep_stored(
-        product(np.ascontiguousarray(floats_NK.T)), [kept for _, kept in weights]
+    model = keep_stored(
+        product(np.ascontiguousarray(floats_NK.T)), [kept for _, kept in weights], 4
     )
     assert operators(model) == ["MatMulNBits"]
-    assert forms == {"weight 0": 1, "weight 1": 1, "weight 2": 1}
+    assert forms_of(model) == {"weight 0": 1, "weight 1": 1, "weight 2": 1}
     assert attributes_of(model.graph.node[0])["accuracy_level"] == 4
     assert largest_error(floats_NK, [kept for _, kept in weights]) < LIMIT
 
@@ -193,18 +193,18 @@ def test_joined_products_of_several_forms_are_computed_apart() -> None:
     parts = [kept_in_blocks(0), (eight.floats().numpy(), kept_eight), turned, (floats, None)]
     floats_NK = np.concatenate([part for part, _ in parts])
     weights = [kept for _, kept in parts if kept is not None]
-    model, forms = keep_stored(product(np.ascontiguousarray(floats_NK.T)), weights, 0)
+    model = keep_stored(product(np.ascontiguousarray(floats_NK.T)), weights, 0)
     assert operators(model) == [*["MatMulNBits"] * 2, "Gather", "MatMulNBits", "MatMul", "Concat"]
-    assert forms[FLOAT] == 1
+    assert forms_of(model)[FLOAT_WEIGHTS] == 1
     assert largest_error(floats_NK, weights, is_kept=False) < LIMIT
 
 
 def test_a_weight_that_was_changed_stays_float() -> None:
     floats_NK, kept = kept_in_blocks(0)
     floats_NK[-1, -1] += 1e-6
-    model, forms = keep_stored(product(np.ascontiguousarray(floats_NK.T)), [kept])
+    model = keep_stored(product(np.ascontiguousarray(floats_NK.T)), [kept], 4)
     assert operators(model) == ["MatMul"]
-    assert forms == {FLOAT: 1}
+    assert forms_of(model) == {FLOAT_WEIGHTS: 1}
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q6_K"])
@@ -220,7 +220,7 @@ def test_rows_of_a_table_are_read_as_they_are_stored(kind: str) -> None:
         [numpy_helper.from_array(floats_NK, "table")],
     )
     plain = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-    model, _ = keep_stored(plain, [kept])
+    model = keep_stored(plain, [kept], 4)
     assert operators(model) == ["GatherBlockQuantized"]
     np.testing.assert_allclose(run(model, x=np.array([5, 0, 3])), floats_NK[[5, 0, 3]], rtol=1e-6)
 
@@ -230,7 +230,7 @@ def test_int8_of_rows_is_the_scheme_of_our_own_with_the_numbers_of_the_folder() 
     stored = Stored(numbers(0, 8, (6, 40), is_signed=True), 8, torch.rand(6, 1), rounds_rows=True)
     kept = kept_of(stored, "w8a8")
     assert kept is not None
-    model, _ = keep_stored(product(np.ascontiguousarray(stored.floats().numpy().T)), [kept])
+    model = keep_stored(product(np.ascontiguousarray(stored.floats().numpy().T)), [kept], 4)
     assert "MatMulIntegerToFloat" in operators(model)
     x_MK = np.random.default_rng(0).normal(size=(3, 40)).astype(np.float32)
     largest_M1 = np.abs(x_MK).max(axis=1, keepdims=True)
@@ -248,7 +248,7 @@ def test_a_row_does_not_depend_on_its_neighbours(kind: str) -> None:
     floats_NK, stored = gguf_blocks(kind, 96)
     kept = kept_of(stored, kind)
     assert kept is not None
-    model, _ = keep_stored(product(np.ascontiguousarray(floats_NK.T)), [kept])
+    model = keep_stored(product(np.ascontiguousarray(floats_NK.T)), [kept], 4)
     x_MK = np.random.default_rng(0).normal(size=(9, 512)).astype(np.float32)
     together_MN = run(model, x=x_MK)
     for row in range(9):

@@ -17,10 +17,6 @@ from tests.models.tiny import word_tokenizer
 # Names of files as each program writes them.
 FOLDERS: dict[str, tuple[tuple[str, ...], str]] = {
     "of GLiNER": (("gliner_config.json", "pytorch_model.bin"), MADE_OF),
-    "of onnxruntime-genai": (
-        ("genai_config.json", "model.onnx", "model.onnx.data", "tokenizer.json"),
-        MADE_OF,
-    ),
     "of MLC": (("mlc-chat-config.json", "params_shard_0.bin"), MADE_OF),
     "of a pipeline of diffusers": (("model_index.json", "unet/config.json"), "makes images"),
     "of an adapter of PEFT": (

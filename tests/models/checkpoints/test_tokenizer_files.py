@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from export.certificates.probes import PAIRS, PROBES
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
-from models.checkpoints.probe_texts import PAIRS, PROBES
 from models.errors import CheckpointError
 from tests.checkpoints.recorded_tokenizers import FOLDERS, RECORDED, SAVED, Folder, checksum
 

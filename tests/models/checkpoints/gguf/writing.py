@@ -74,8 +74,8 @@ def write_gguf(
         weight: Array = tensor.float().numpy()
         module, end = name.rsplit(".", 1)
         changed = to_llama_cpp(weight, name, config, architecture)
-        type_of = gguf.GGMLQuantizationType[kind if weight.ndim > 1 else "F32"]
-        data = gguf.quants.quantize(changed, type_of)
+        type_of = gguf.GGMLQuantizationType[type_in(kind, name) if weight.ndim > 1 else "F32"]
+        data = blocks_of(changed, type_of)
         writer.add_tensor(f"{names.get_name(module)}.{end}", data, raw_dtype=type_of)
         values = gguf.quants.dequantize(data, type_of).reshape(changed.shape)
         stored[name] = from_llama_cpp(values, name, config, architecture)
@@ -86,6 +86,26 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return stored
+
+
+def type_in(kind: str, name: str) -> str:
+    """The type of a weight; Q4_K_M is a mix of two."""
+    if kind != "Q4_K_M":
+        return kind
+    is_finer = any(part in name for part in ("v_proj", "down_proj", "embed_tokens", "lm_head"))
+    return "Q6_K" if is_finer else "Q4_K"
+
+
+def blocks_of(weight: Array, kind: gguf.GGMLQuantizationType) -> NDArray[np.uint8]:
+    """The weight in blocks; in those that gguf cannot write, random numbers of its size."""
+    if not kind.name.endswith("_K"):
+        return np.asarray(gguf.quants.quantize(weight, kind))
+    in_block, num_bytes = gguf.GGML_QUANT_SIZES[kind]
+    generator = np.random.default_rng(weight.size)
+    blocks = generator.integers(0, 256, (weight.size // in_block, num_bytes), dtype=np.uint8)
+    for place, value in {"Q4_K": {0: 7e-4, 2: 5e-3}, "Q6_K": {208: 1e-4}}[kind.name].items():
+        blocks[:, place : place + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+    return blocks.reshape(len(weight), -1)
 
 
 def add(writer: Any, key: str, value: Any) -> None:

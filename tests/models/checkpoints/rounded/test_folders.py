@@ -49,6 +49,55 @@ def to_mlx(weight: Tensor) -> Stored:
     return stored, codes * scale + low
 
 
+def packed(codes: Tensor, bits: int) -> Tensor:
+    """Words of codes along the first axis, the lowest bits first."""
+    places = range(32 // bits)
+    words = sum(codes[place :: len(places)].long() << bits * place for place in places)
+    assert isinstance(words, Tensor)
+    return (words - (words >> 31 << 32)).to(torch.int32).contiguous()
+
+
+def in_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Codes of four bits, scales and zero points of groups along the inputs, and their numbers."""
+    size = 32 if weight.shape[1] % 32 == 0 else 8
+    groups = weight.reshape(len(weight), -1, size)
+    low, high = groups.amin(2), groups.amax(2)
+    scales = (high - low) / 15
+    zeros = (-low / scales).round().clamp(1, 15)
+    codes = (groups / scales[..., None] + zeros[..., None]).round().clamp(0, 15)
+    return codes.reshape(weight.shape), scales, zeros, torch.arange(weight.shape[1]) // size
+
+
+def to_gptq(weight: Tensor) -> Stored:
+    """Groups of 32, the inputs of which are in another order (`desc_act`)."""
+    order = torch.randperm(weight.shape[1], generator=torch.Generator().manual_seed(0))
+    codes, scales, zeros, groups = in_groups(weight[:, order])
+    back = torch.argsort(order)
+    groups = groups[back]
+    stored = {
+        "qweight": packed(codes[:, back].mT, 4),
+        "qzeros": packed(zeros - 1, 4).mT.contiguous(),
+        "scales": scales.mT.contiguous(),
+        "g_idx": groups.to(torch.int32),
+    }
+    return stored, (codes[:, back] - zeros[:, groups]) * scales[:, groups]
+
+
+def to_awq(weight: Tensor) -> Stored:
+    codes, scales, zeros, groups = in_groups(weight)
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+
+    def words(numbers: Tensor) -> Tensor:
+        return packed(numbers.reshape(-1, 8, numbers.shape[1])[:, order].flatten(0, 1), 4)
+
+    stored = {
+        "qweight": words(codes).mT.contiguous(),
+        "qzeros": words(zeros).mT.contiguous(),
+        "scales": scales.mT.contiguous(),
+    }
+    return stored, (codes - zeros[:, groups]) * scales[:, groups]
+
+
 WAYS: Mapping[str, tuple[Callable[[Tensor], Stored], dict[str, Any]]] = {
     "fp8": (
         to_fp8,
@@ -64,16 +113,26 @@ WAYS: Mapping[str, tuple[Callable[[Tensor], Stored], dict[str, Any]]] = {
             }
         },
     ),
+    "gptq": (
+        to_gptq,
+        {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}},
+    ),
+    "awq": (to_awq, {"quantization_config": {"quant_method": "awq", "group_size": 32}}),
     "mlx": (to_mlx, {"quantization": {"bits": 4, "group_size": 64}}),
 }
 
 
-def folders(kind: str, way: str, folder: Path) -> tuple[Path, Path]:
+def folders(
+    kind: str,
+    way: str,
+    folder: Path,
+    classes: Any = transformers.AutoModelForSequenceClassification,
+    **fields: int,
+) -> tuple[Path, Path]:
     """The folder with rounded matrices of layers, and the one of their values."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    classes: Any = transformers.AutoModelForSequenceClassification
     for name in ("rounded", "floats"):
-        network(kind, classes).save_pretrained(folder / name)
+        network(kind, classes, **fields).save_pretrained(folder / name)
         word_tokenizer().save(str(folder / name / "tokenizer.json"))
     to_stored, settings = WAYS[way]
     declared = copy.deepcopy(settings)
@@ -104,7 +163,9 @@ def write_parts(tensors: dict[str, Tensor], folder: Path) -> None:
     for part, inside in parts.items():
         save_file({name: tensors[name] for name in inside}, folder / part)
     weight_map = {name: part for part, inside in parts.items() for name in inside}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map})
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)

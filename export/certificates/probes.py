@@ -1,9 +1,12 @@
-"""Texts that two tokenizers are compared on: 200, of many scripts and of all that goes wrong.
+"""Probes for comparisons: 200 texts of many scripts, pairs, conversations and images.
 
-Knows nothing about tokenizers.
+Knows nothing about tokenizers and networks.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 SENTENCES = (
     "The quick brown fox jumps over the lazy dog.",
@@ -62,4 +65,67 @@ COMPARED = (
     "Lunch is at noon, and costs $12.50.",
     "Berlin is the capital of Germany, as Anna Smith told me.",
 )
+COMPARED_PAIRS = tuple((COMPARED[number], COMPARED[number - 1]) for number in range(5))
+NUM_IMAGES = 2
 assert len(PROBES) == 200, "the certificate names the number"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages, functions and further variables of a chat template."""
+
+    name: str
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _said(*turns: str, **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - fields of the last
+    """Turns of user and assistant, by turns."""
+    roles = ("user", "assistant")
+    messages: list[dict[str, Any]] = [
+        {"role": roles[number % 2], "content": turn} for number, turn in enumerate(turns)
+    ]
+    messages[-1] |= more
+    return messages
+
+
+_SYSTEM = {"role": "system", "content": "Answer in one short sentence."}
+_FUNCTION = {
+    "name": "weather",
+    "description": "The weather in a town, <now> & later.",
+    "parameters": {
+        "type": "object",
+        "properties": {"town": {"type": "string", "description": "Its name, e.g. K\u00f6ln"}},
+        "required": ["town"],
+    },
+}
+_CALL = {
+    "type": "function",
+    "id": "abcdef123",
+    "function": {"name": "weather", "arguments": {"town": "Bonn"}},
+}
+_RESULT = {
+    "role": "tool",
+    "name": "weather",
+    "tool_call_id": "abcdef123",
+    "content": "rain, 12 \u00b0C",
+}
+_THOUGHT = "The user greets me."
+CONVERSATIONS = (
+    Conversation("a question", _said(SENTENCES[1])),
+    Conversation(
+        "a system's message and three turns", [_SYSTEM, *_said(" Hi! ", "Yes?\n", SENTENCES[8])]
+    ),
+    Conversation(
+        "a call of a function",
+        [*_said("How is the weather in Bonn?", "", tool_calls=[_CALL]), _RESULT],
+        [{"type": "function", "function": _FUNCTION}],
+    ),
+    Conversation("without thinking", _said(SENTENCES[0]), variables={"enable_thinking": False}),
+    Conversation(
+        "with thinking",
+        [*_said("Hi", "Hello.", reasoning_content=_THOUGHT, thinking=_THOUGHT), *_said("Bye")],
+        variables={"enable_thinking": True},
+    ),
+)

@@ -1,0 +1,33 @@
+"""A graph of a folder as it is opened: its nodes, and the files of its external data.
+
+Imports no PyTorch.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from onnx import ModelProto
+
+from export.adopted.files import data_files, read_graph
+from models.checkpoints.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedGraph:
+    """A graph without its external data, and the files that have these."""
+
+    model: ModelProto
+    data: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """The graph of a plan. Raises `ExportError`."""
+        path = plan.folder / plan.graph
+        model = read_graph(path, plan.folder)
+        return cls(model, tuple(data_files(model, path, plan.folder)))
+
+    def copy_data(self, target: Path) -> list[Path]:
+        """The files of external data, copied into a folder."""
+        return [Path(shutil.copyfile(file, target / file.name)) for file in self.data]

@@ -1,0 +1,114 @@
+"""A decoder whose folder had rounded weights is exported with those numbers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from export.checks.decoding import measure_parity
+from export.errors import ExportError
+from export.exporter import export_any
+from export.graphs.cached_decoder import trace_decoder
+from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
+from export.settings import ExportSettings
+from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from models.errors import CheckpointError
+from models.networks.llama import Llama
+from tests.checkpoints.fields import network
+from tests.fakes.processor import on_processors_of_blocks
+from tests.fakes.tiny_llama import tiny_llama_generator
+from tests.models.checkpoints.gguf.writing import write_gguf
+from tests.models.checkpoints.rounded.test_folders import folders
+
+pytestmark = pytest.mark.filterwarnings("ignore::models.remarks.DataWarning")
+SIZES = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 128,
+}
+# Four products of two layers; attention's first has three weights and the gated layer's two.
+NUM_WEIGHTS = 2 * (3 + 1 + 2 + 1)
+FORMS = {
+    "gptq": {"GPTQ, 4 bits": NUM_WEIGHTS, FLOAT_WEIGHTS: 1},
+    "awq": {"AWQ, 4 bits": NUM_WEIGHTS, FLOAT_WEIGHTS: 1},
+    "mlx": {"MLX, 4 bits": NUM_WEIGHTS, FLOAT_WEIGHTS: 1},
+    "Q4_K_M": {"GGUF Q4_K": 2 * 5, "GGUF Q6_K": 2 * 2 + 1},
+}
+
+
+def rounded(way: str, folder: Path) -> Checkpoint:
+    """A tiny Llama in a folder whose weights are rounded in a way."""
+    classes = transformers.AutoModelForCausalLM
+    if way.startswith("Q"):
+        write_gguf(network("llama", classes, **SIZES).eval(), folder / "tiny.gguf", way)
+        return load_checkpoint(folder / "tiny.gguf")
+    return load_checkpoint(folders("llama", way, folder, classes, **SIZES)[0])
+
+
+@pytest.mark.parametrize("way", FORMS)
+def test_tokens_are_those_of_the_float_network_of_the_stored_numbers(
+    way: str, tmp_path: Path
+) -> None:
+    """64 greedy steps of three prompts, where activations are floats too.
+
+    Logits are up to 33, and those of the float graph are off by as much.
+    """
+    checkpoint = rounded(way, tmp_path)
+    assert isinstance(checkpoint.model, Llama)
+    graph = keep_stored(trace_decoder(checkpoint.model), checkpoint.kept, accuracy_level=0)
+    assert forms_of(graph) == FORMS[way]
+    parity = measure_parity(checkpoint.model, graph, is_exact=True)
+    assert parity.network_changed_tokens == parity.changed_tokens == 0
+    assert parity.max_abs_error < 2e-3
+
+
+@on_processors_of_blocks
+@pytest.mark.parametrize("way", ["gptq", "Q4_K_M"])
+def test_auto_keeps_the_numbers_and_the_manifest_says_of_which(way: str, tmp_path: Path) -> None:
+    """Also from Attendant's own checkpoint that was imported of the folder."""
+    save_checkpoint(rounded(way, tmp_path), tmp_path / "checkpoint")
+    checkpoint = load_checkpoint(tmp_path / "checkpoint")
+    manifest = export_any(checkpoint, ExportSettings("tiny", tmp_path / "repository")).manifest
+    assert manifest.precision == "stored"
+    assert manifest.weights == FORMS[way]
+    assert manifest.variants == ()
+    assert manifest.parity["max_neighbour_effect"] == 0
+    floats = export_any(checkpoint, ExportSettings("floats", tmp_path / "repository", "fp32"))
+    assert floats.manifest.weights == {}
+
+
+def test_a_damaged_file_of_kept_weights_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(rounded("gptq", tmp_path), tmp_path / "checkpoint")
+    path = tmp_path / "checkpoint" / "rounded.safetensors"
+    contents = bytearray(path.read_bytes())
+    contents[-1] ^= 1
+    path.write_bytes(contents)
+    with pytest.raises(CheckpointError, match=r"rounded\.safetensors has the SHA-256"):
+        load_checkpoint(tmp_path / "checkpoint")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"rounded\.safetensors"):
+        load_checkpoint(tmp_path / "checkpoint")
+
+
+def test_stored_is_refused_where_nothing_was_rounded(tmp_path: Path) -> None:
+    settings = ExportSettings("tiny", tmp_path / "repository", "stored")
+    with pytest.raises(ExportError, match="precision is stored, which is for rounded weights"):
+        export_any(tiny_llama_generator(), settings)
+
+
+@on_processors_of_blocks
+def test_weights_that_were_changed_are_not_taken_for_stored_ones(tmp_path: Path) -> None:
+    checkpoint = rounded("gptq", tmp_path)
+    model = checkpoint.model
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.01)
+    settings = ExportSettings("tiny", tmp_path / "repository")
+    with pytest.raises(ExportError, match="no product has the numbers"):
+        export_any(replace(checkpoint, model=model), settings)
