@@ -15,6 +15,8 @@ from torch import Tensor
 from tests.checkpoints.forms.packing import WAYS
 from tests.checkpoints.recorded_tokenizers import FOLDERS, Folder
 from tests.checkpoints.spellings import save_tokenizer, tokenizer
+from tests.commands.folders.test_onnx_decoders import write_folder
+from tests.export.adopted.test_decoders import FORMS as DECODERS
 from tests.fakes.onnx_folders import CLASSES, onnx_folder
 from tests.models.checkpoints.gguf.writing import write_gguf
 
@@ -294,9 +296,14 @@ def consolidated(made: Made) -> None:
     shutil.rmtree(made.folder / "x")
 
 
-def of_genai(made: Made) -> None:
-    of_files("genai_config.json", "model.onnx", "model.onnx.data")(made)
-    without("config.json")(made)
+def decoder_graph(name: str) -> Make:
+    """A decoder's graph as one of the exporters leaves it, compared with itself as it was."""
+
+    def make(made: Made) -> None:
+        shutil.rmtree(made.folder)
+        write_folder(name, made.folder)
+
+    return make
 
 
 def lora(made: Made) -> None:
@@ -348,11 +355,7 @@ FORMS: dict[str, tuple[str, dict[str, Any], Make]] = {
     "llama-bin-shards": ("llama", {}, in_parts("bin")),
     "llama-bin": ("llama", {}, pickled),
     "llama-fp8-noconfig": ("llama", {}, of_dtype(torch.float8_e4m3fn)),
-    "llama-genai": (
-        "llama",
-        {},
-        of_genai,
-    ),
+    "llama-genai": ("llama", {}, decoder_graph("llama_genai")),
     "llama-gguf": ("llama", {}, gguf),
     "llama-lora": ("llama", {}, lora),
     "llama-no-tokenizer": (
@@ -376,5 +379,6 @@ FORMS: dict[str, tuple[str, dict[str, Any], Make]] = {
     "mistral-tekken": ("mistral", {"vocab_size": 450}, with_tokenizer(FOLDERS["tekken"])),
     "qwen2-old-config": ("qwen2", {}, old_config),
     **{f"onnx-{task}": ("bert", {}, graphs_of(task)) for task in CLASSES},
+    **{f"onnx-{name}": ("llama", {}, decoder_graph(name)) for name in DECODERS},
     "t5-spm": ("t5", {}, with_tokenizer(FOLDERS["t5"])),
 }
