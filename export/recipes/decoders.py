@@ -132,9 +132,9 @@ def _with_stored(checkpoint: Checkpoint, settings: ExportSettings) -> ExportSett
     """
     is_exact = not cpu_flags().isdisjoint(INT8_PRODUCTS)
     is_open = settings.precision == "auto" and settings.target != "cuda"
-    if is_open and checkpoint.kept and is_exact:
+    if is_open and is_exact and checkpoint.kept():
         return replace(settings, precision="stored")
-    if settings.precision == "stored" and not checkpoint.kept:
+    if settings.precision == "stored" and not checkpoint.kept():
         raise ExportError(
             "precision is stored, which is for rounded weights that the CPU computes with as they "
             f"are; {checkpoint.origin} has none: choose auto, int8 or int4-weights"
@@ -299,7 +299,7 @@ class _Decoder:
         if precision == "int8-weights":
             return quantize_blocks(graph, bits=8)
         if precision == "stored":
-            graph = keep_stored(graph, self.checkpoint.kept)
+            graph = keep_stored(graph, self.checkpoint.kept())
             if not forms_of(graph).keys() - {FLOAT_WEIGHTS}:
                 raise ExportError(
                     "precision is stored, but no product has the numbers that the folder had "

@@ -33,9 +33,10 @@ from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.lazy import realise
+from models.checkpoints.llama import factor_of
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
 from models.checkpoints.rounded.kept import Kept
-from models.checkpoints.rounded.kept_files import read_kept, to_bytes
+from models.checkpoints.rounded.kept_files import to_bytes
 from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
@@ -45,6 +46,7 @@ from models.checkpoints.weights import (
     check_digest,
     kept_weights,
     lazy_tensors,
+    own_kept_weights,
     weights_left_in_files,
 )
 from models.checkpoints.writing_weights import num_bytes, write_tensors
@@ -89,8 +91,8 @@ class Checkpoint:
     source: Mapping[str, Any] = field(default_factory=dict)  # its family: see `source_of`
     # Its comparison with the folder that it was imported from: see `Certificate`.
     certificate: Mapping[str, Any] = field(default_factory=dict)
-    # Weights of a decoder with the numbers that its folder has rounded them to: see `Kept`.
-    kept: tuple[Kept, ...] = ()
+    # Reads weights of a decoder with the numbers that its folder has rounded them to: see `Kept`.
+    kept: Callable[[], tuple[Kept, ...]] = tuple
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -206,9 +208,10 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
     if task != "embedding":
         check_no_prompt(folder)
     sampling: dict[str, float] = {}
-    kept: tuple[Kept, ...] = ()
+    kept: Callable[[], tuple[Kept, ...]] = tuple
     if isinstance(pretrained.model, GPT | Llama):
-        kept = kept_weights(pretrained.folder)
+        values = read_object(pretrained.folder / CONFIG_FILE)
+        kept = kept_weights(pretrained.folder, lambda name: factor_of(name, values))
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
         sampling = read_sampling(pretrained.folder, is_greedy=is_greedy)
@@ -267,8 +270,8 @@ def _others_of(checkpoint: Checkpoint) -> dict[str, bytes]:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
     if checkpoint.chat:
         contents[TOKENIZER_CONFIG] = _to_json(checkpoint.chat).encode()
-    if checkpoint.kept and checkpoint.task == "text-generation":
-        contents[KEPT_FILE] = to_bytes(checkpoint.kept)
+    if checkpoint.task == "text-generation" and checkpoint.kept():
+        contents[KEPT_FILE] = to_bytes(checkpoint.kept())
     return contents
 
 
@@ -343,7 +346,7 @@ def _load_own(folder: Path) -> Checkpoint:
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
         assign_weights(model, lazy_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
-        kept = read_kept(folder / KEPT_FILE) if KEPT_DIGEST in values else ()
+        kept = own_kept_weights(folder / KEPT_FILE) if KEPT_DIGEST in values else tuple
         for digest, name in DIGESTS.items():  # last: what is wrong otherwise is said more closely
             if digest in values:
                 check_digest(folder / name, values[digest], path)

@@ -124,6 +124,12 @@ def hqq(weight: Tensor) -> Stored:
     return stored, ((codes - zero) * scale).reshape(weight.shape)
 
 
+def torchao(weight: Tensor) -> Stored:
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    codes = (weight / scale).round().to(torch.int8)
+    return {"_weight_qdata": codes, "_weight_scale": scale}, codes * scale
+
+
 def mlx(weight: Tensor) -> Stored:
     grouped = weight.reshape(weight.shape[0], -1, GROUP)
     low = grouped.amin(-1, keepdim=True)
@@ -157,5 +163,11 @@ WAYS: Mapping[str, Way] = {
     "mlx": (mlx, {"bits": 4, "group_size": GROUP}),
     "mxfp4": (None, {"quant_method": "mxfp4"}),
     "quark": (None, {"quant_method": "quark"}),
-    "torchao": (None, {"quant_method": "torchao", "quant_type": "int4_weight_only"}),
+    "torchao": (
+        torchao,
+        {
+            "quant_method": "torchao",
+            "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}},
+        },
+    ),
 }
