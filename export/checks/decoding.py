@@ -19,7 +19,7 @@ import torch
 
 from export.checks.rounding import rounding_of
 from export.errors import ExportError
-from export.graphs.cached_decoder import DecoderNetwork
+from export.graphs.cached_decoder import AnyDecoder
 from export.graphs.graph import open_session
 from service.generation.choosing.step_logits import StepLogits
 from service.generation.decoders.decoder import OnnxDecoder
@@ -120,7 +120,7 @@ def open_graph(
 
 
 def measure_parity(
-    network: DecoderNetwork,
+    network: AnyDecoder,
     model: onnx.ModelProto,
     *,
     is_exact: bool,
@@ -151,7 +151,7 @@ def num_steps_of(network: torch.nn.Module) -> int:
     return NUM_STEPS_OF_LARGE if is_large(network) else NUM_STEPS
 
 
-def logits_rounding(network: DecoderNetwork) -> float:
+def logits_rounding(network: AnyDecoder) -> float:
     """The largest error of PyTorch's own logits in float32."""
     longest = min(network.config.max_positions, max(PROMPT_TOKENS) + num_steps_of(network))
     row_1S = torch.tensor(random_rows(network.config.vocab_size, [longest], longest))
@@ -243,7 +243,7 @@ class Greedy:
         return [prompt[done:]], [done]
 
 
-def _with_network(network: DecoderNetwork) -> Recompute:
+def _with_network(network: AnyDecoder) -> Recompute:
     def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
         with torch.inference_mode():
             logits_SV = network(torch.tensor([row]))[0].float().numpy()

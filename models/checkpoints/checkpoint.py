@@ -160,24 +160,25 @@ def load_checkpoint(
     source: str | Path,
     context: int | None = None,
     task: str | None = None,
+    network: str = "auto",
     *,
     leaves_weights: bool = False,
 ) -> Checkpoint:
     """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id.
 
     `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says; `task` is
-    for an imported head with one output, as `score_head` says. With `leaves_weights`, those of a
-    decoder that continues texts stay in the files, which must then stay as they are: see
-    `LazyTensor`.
+    for an imported head with one output, as `score_head` says; `network` as `is_traced` says. With
+    `leaves_weights`, those of a decoder that continues texts stay in the files, which must then
+    stay as they are: see `LazyTensor`.
     """
     with weights_left_in_files() if leaves_weights else nullcontext():
-        checkpoint = _load(source, context, task)
+        checkpoint = _load(source, context, task, network)
     if not isinstance(checkpoint.model, GPT | Llama):
         realise(checkpoint.model)
     return checkpoint
 
 
-def _load(source: str | Path, context: int | None, task: str | None) -> Checkpoint:
+def _load(source: str | Path, context: int | None, task: str | None, network: str) -> Checkpoint:
     folder = Path(source)
     gguf = gguf_at(folder)
     if gguf is not None:
@@ -195,12 +196,14 @@ def _load(source: str | Path, context: int | None, task: str | None) -> Checkpoi
         return _load_own(folder)
     check_is_ours(folder)
     with as_transformers(folder) as complete:
-        return _load_foreign(complete, origin, context, task)
+        return _load_foreign(complete, origin, context, task, network)
 
 
-def _load_foreign(folder: Path, origin: str, context: int | None, task: str | None) -> Checkpoint:
+def _load_foreign(
+    folder: Path, origin: str, context: int | None, task: str | None, network: str = "auto"
+) -> Checkpoint:
     path = folder / CONFIG_FILE
-    pretrained = load_pretrained(folder, context, task)
+    pretrained = load_pretrained(folder, context, task, network)
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
     if kind.has_tokenizer and pretrained.tokenizer is None:

@@ -32,6 +32,7 @@ class Kind:
 
 
 GGUF_FILES = "*.gguf"
+OF_A_LATER_STEP = "[1-9]*_*/*"  # of a folder of sentence-transformers: 2_Dense/model.safetensors
 GRAPHS = Kind(
     ("*.onnx", "onnx/*.onnx"),
     "of graphs in ONNX",
@@ -127,8 +128,9 @@ def is_complete(names: Collection[str]) -> bool:
     """Whether a folder with these names has weights and a configuration, as transformers reads."""
     if is_of_mistral(names):
         return True
-    inner = {name.partition("/")[2] for name in names if "/" in name}
-    has_weights = bool(weights_in(names) or weights_in(inner))
+    of_network = [name for name in names if not fnmatch(name, OF_A_LATER_STEP)]
+    inner = {name.partition("/")[2] for name in of_network if "/" in name}
+    has_weights = bool(weights_in(of_network) or weights_in(inner))
     return has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
 
 
