@@ -9,7 +9,7 @@ from commands.folders.cost import START_S
 from commands.folders.keys import contents_of, key_of
 from commands.folders.reports import ADAPTER, Reports, decisions
 from commands.folders.running import run_worker
-from commands.folders.sources import Source
+from commands.folders.sources import Source, parse_source
 from models.checkpoints import file_names
 from models.errors import CheckpointError
 from models.json_files import read_object
@@ -39,6 +39,37 @@ def options_for(adapters: Sequence[Source]) -> dict[str, Any]:
         "lora_slots": max(4, len(ranks)),
         "lora_targets": ",".join(sorted(targets)) or "query,value",
     }
+
+
+def is_adapter(source: Source) -> bool:
+    """Whether a folder has an adapter of PEFT, and no network."""
+    folder = Path(source.where)
+    if not source.is_folder or not (folder / file_names.ADAPTER_CONFIG).is_file():
+        return False
+    return not file_names.weights_in({path.name for path in folder.iterdir()})
+
+
+def bases_of(adapters: Sequence[Source], sources: Sequence[Source]) -> list[Source]:
+    """The bases that adapters name, where they are none of the sources: folders, or hub ids.
+
+    Raises `CheckpointError` for one that is not there.
+    """
+    bases: dict[str, Source] = {}
+    for adapter in adapters:
+        stated = str(config_of(adapter).get("base_model_name_or_path") or "")
+        given = (*sources, *bases.values())
+        if any(
+            stated == each.where or Path(stated).name == Path(each.where).name for each in given
+        ):
+            continue
+        base = parse_source(stated) if stated else None
+        if base is None or (base.is_folder and not Path(base.where).is_dir()):
+            raise CheckpointError(
+                f"{adapter.where} is a folder of an adapter, and its base is '{stated}', which is "
+                f"no folder here: attendant serve BASE --adapter {adapter.where}"
+            )
+        bases[stated] = base
+    return list(bases.values())
 
 
 def config_of(adapter: Source) -> dict[str, Any]:

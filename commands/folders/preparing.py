@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from commands.folders.adapters import adapter_entry, options_for
+from commands.folders.adapters import adapter_entry, bases_of, is_adapter, options_for
 from commands.folders.cache import Cache, Entry
 from commands.folders.fetching import showing_progress
 from commands.folders.keys import contents_of, key_of
@@ -74,6 +74,13 @@ def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator
     served = Served()
     bases: dict[str, tuple[Path, Entry]] = {}
     sources = [*map(parse_source, given)]
+    alone = tuple(filter(is_adapter, sources))
+    sources = [source for source in sources if source not in alone]
+    if bases_beside := bases_of(alone, sources):
+        sources += bases_beside
+        served_as = ", ".join(f"{base.where} as {base.name}" for base in bases_beside)
+        reports.say(f"adapters alone are served beside the bases that they name: {served_as}")
+    wishes = replace(wishes, adapters=(*wishes.adapters, *alone))
     names = [name for source in sources for name in _names_of(source)]
     _check_names([*names, *(adapter.name for adapter in wishes.adapters)])
     for source in sources:

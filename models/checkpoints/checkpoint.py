@@ -24,6 +24,7 @@ from tokenizers.models import WordLevel
 from torch import nn
 
 from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
+from models.checkpoints.consolidated import as_transformers
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
 from models.checkpoints.file_names import KEPT_FILE
 from models.checkpoints.foreign import check_is_folder, check_is_ours
@@ -194,7 +195,8 @@ def _load(source: str | Path, context: int | None, task: str | None, network: st
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     check_is_ours(folder)
-    return _load_foreign(folder, origin, context, task, network)
+    with as_transformers(folder) as complete:
+        return _load_foreign(complete, origin, context, task, network)
 
 
 def _load_foreign(

@@ -10,7 +10,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from shlex import quote
 
-from models.checkpoints.file_names import CONFIG_FILE, MODULES_FILE, WEIGHT_FORMS
+from models.checkpoints.consolidated import is_of_mistral
+from models.checkpoints.file_names import CONFIG_FILE, MODULES_FILE, weights_in
 from models.checkpoints.ways_out import AS_TENSORS, MADE_OF
 from models.errors import CheckpointError
 
@@ -26,7 +27,7 @@ class Kind:
     way_out: str
     beside: tuple[str, ...] = ()  # of which one must be there too
     has_own_config: bool = False  # whether it is told even where config.json and weights are there
-    # Lines of a shell that a test runs, of which {folder}, {file}, {plain} and {name} are put in.
+    # Lines of a shell that a test runs, of which {folder}, {file} and {name} are put in.
     commands: tuple[str, ...] = ()
 
 
@@ -56,8 +57,9 @@ BEFORE_GRAPHS = (
     Kind(
         ("adapter_config.json",),
         "of an adapter of PEFT without its base",
-        "import the base with it: attendant import BASE CHECKPOINT --adapter FOLDER, or serve it "
-        "beside its base by attendant import-adapter",
+        "attendant serve serves it beside the base that it names; to put it into the weights of "
+        "its base: attendant import BASE CHECKPOINT --adapter FOLDER",
+        commands=("attendant serve {folder}",),
     ),
 )
 KINDS = (
@@ -74,20 +76,15 @@ KINDS = (
         ("tf_model*.h5", "saved_model.pb", "*.keras", "model.weights.h5"), "of TensorFlow", MADE_OF
     ),
     Kind(("flax_model*.msgpack",), "of Flax", MADE_OF),
+    Kind(("rust_model*",), "of rust-bert", MADE_OF),
     Kind(("*.tflite",), "of TensorFlow Lite", MADE_OF),
     Kind(("*.mlmodel", "*.mlpackage"), "of Core ML", MADE_OF),
     Kind(("weights*.npz",), "of MLX", MADE_OF),
     Kind(
         ("consolidated*", "params.json"),
-        "in the form of Mistral's or Meta's own programs",
+        "in the form of Meta's own programs, or with weights of Mistral's alone",
         "import the files with config.json and model*.safetensors, which most are published with "
-        "too; this form cannot be read",
-    ),
-    Kind(
-        ("model.*.safetensors", "pytorch_model.*.bin"),
-        "of a variant alone",
-        "copy the file to model.safetensors, or to pytorch_model.bin, and import the folder again",
-        commands=("cp {file} {folder}/{plain}", "attendant serve {folder}"),
+        "too; of this form consolidated.safetensors with params.json can be read",
     ),
 )
 
@@ -129,8 +126,11 @@ def is_of_gguf(names: Collection[str]) -> bool:
 
 def is_complete(names: Collection[str]) -> bool:
     """Whether a folder with these names has weights and a configuration, as transformers reads."""
+    if is_of_mistral(names):
+        return True
     of_network = [name for name in names if not fnmatch(name, OF_A_LATER_STEP)]
-    has_weights = any(_has(of_network, form, f"*/{form}") for form in WEIGHT_FORMS)
+    inner = {name.partition("/")[2] for name in of_network if "/" in name}
+    has_weights = bool(weights_in(of_network) or weights_in(inner))
     return has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
 
 
@@ -138,9 +138,8 @@ def commands_of(kind: Kind, folder: Path, names: Collection[str], name: str) -> 
     """The lines of the way out for this folder, which is to be served under `name`."""
     files = sorted(each for each in names if _has({each}, *kind.signs))
     file = min(files, key=len, default="")
-    plain = f"{Path(file).stem.partition('.')[0]}{Path(file).suffix}"
     places = {"folder": quote(str(folder)), "file": quote(str(folder / file)), "name": name}
-    return tuple(line.format(**places, plain=plain) for line in kind.commands)
+    return tuple(line.format(**places) for line in kind.commands)
 
 
 def check_is_folder(source: Path) -> None:

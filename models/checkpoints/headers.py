@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from models.checkpoints.file_names import PICKLED_INDEX_FILE
+from models.checkpoints.file_names import PICKLED_FILE
 from models.errors import CheckpointError, reason, shown
 from models.json_files import fields_of, read_object
 
@@ -56,7 +56,7 @@ def _header(stated: Mapping[str, Any]) -> TensorHeader:
 
 def parts_of(index: Path) -> list[str]:
     """The names of the files that an index lists, which are beside it."""
-    form = PICKLED_PART if index.name == PICKLED_INDEX_FILE else PART
+    form = PICKLED_PART if index.name.startswith(PICKLED_FILE) else PART
     with fields_of(index, read_object(index)) as values:
         parts = sorted({str(part) for part in values["weight_map"].values()})
     for part in parts:

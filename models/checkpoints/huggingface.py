@@ -175,6 +175,12 @@ def load_llama(folder: Path, context: int | None = None) -> PretrainedModel:
         )
     weights_path = folder / WEIGHTS_FILE
     tensors = decoder_weights(read_weights(folder), values, config, weights_path)
+    if not config.is_tied and OUTPUT not in tensors:
+        raise CheckpointError(
+            f"{weights_path}: {OUTPUT} is missing, and tie_word_embeddings in {path.name} is "
+            "false: transformers would put random numbers there. If the network was trained with "
+            f"one table for both, set tie_word_embeddings to true in {path}"
+        )
     config = replace(config, is_tied=config.is_tied and OUTPUT not in tensors)
     model = build_on_meta(lambda: Llama(config))
     assign_weights(

@@ -23,6 +23,7 @@ from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError, SettingError
 from models.networks.llama import GATES, LlamaConfig, NormPlacement
 from models.networks.ropes import NO_ROPE, Rope
+from models.remarks import remark
 
 OUTPUT, WORDS = "lm_head.weight", "model.embed_tokens.weight"
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -222,7 +223,7 @@ def decoder_weights(
     for name, tensor in plain.items():
         found |= _unpacked(name, tensor, config, plain)
     if config.is_tied and OUTPUT in found:
-        found = _tied(found)
+        found = _tied(found, path)
     if family.adds_one:
         found = {name: _plus_one(name, tensor) for name, tensor in found.items()}
     if values["model_type"] == "granite":
@@ -230,11 +231,16 @@ def decoder_weights(
     return found
 
 
-def _tied(found: dict[str, Tensor]) -> dict[str, Tensor]:
+def _tied(found: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     """One table for words and output; two that differ stay two, as transformers leaves them."""
     words = found.setdefault(WORDS, found[OUTPUT])
     if is_same(words, found[OUTPUT]):
         del found[OUTPUT]
+    else:
+        remark(
+            f"{path}: {OUTPUT} differs from {WORDS}, so both are kept, as transformers does, "
+            "though tie_word_embeddings says that they are one"
+        )
     return found
 
 

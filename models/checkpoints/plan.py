@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from models.checkpoints import file_names
+from models.checkpoints.consolidated import config_of as config_of_mistral
+from models.checkpoints.consolidated import is_of_mistral
 from models.checkpoints.foreign import (
     GRAPHS,
     check_is_folder,
@@ -57,13 +59,16 @@ TASKS_BY_CLASS: Mapping[str, str] = {
     "ForImageClassification": "image-classification",
     "Model": "embedding",
 }
+WEIGHTS, LIST_OF_WEIGHTS = "weights", "list of the files of weights"
 # Uses of the files that an import reads, by patterns of their names; the first that fits counts.
 USES: Mapping[str, str] = {
     "config.json": "sizes and kind of the network",
-    "model*.safetensors": "weights",
+    "model*.safetensors": WEIGHTS,
     "rounded.safetensors": "weights with the numbers that a folder had rounded them to",
-    "pytorch_model*.bin": "weights",
-    "*.index.json": "list of the files of weights",
+    "pytorch_model*.bin": WEIGHTS,
+    "consolidated*.safetensors": WEIGHTS,
+    "*.index*.json": LIST_OF_WEIGHTS,
+    "params.json": "sizes of the network",
     "tokenizer.json": "tokenizer",
     "tokenizer_config.json": "settings of the tokenizer, and the chat template",
     "chat_template.*": "chat template",
@@ -96,6 +101,7 @@ NOT_READ: Mapping[str, str] = {
     "flax_model*": "another form of the weights",
     "rust_model*": "another form of the weights",
     "consolidated*": "another form of the weights",
+    "params.json": "sizes, which config.json has too",
     "*.safetensors": "other weights",
     "*.bin": "other weights",
     "optimizer*": "state of a training",
@@ -337,7 +343,8 @@ def _why_no_folder(path: Path) -> str:
 
 def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     encoder = encoder_folder(folder)
-    values = read_object(encoder / file_names.CONFIG_FILE)
+    path = encoder / file_names.CONFIG_FILE
+    values = config_of_mistral(folder) if is_of_mistral(names) else read_object(path)
     listed = values.get("architectures")
     architecture = str(listed[0]) if isinstance(listed, list) and listed else ""
     is_own = values.get("format") == OWN_FORMAT
@@ -350,7 +357,10 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     form = OWN if is_own else EMBEDDER if has_modules else of_library
     headers = dict(headers_of(encoder))
     shown = _shown(names, folder)
-    taken = [name for name in shown if _use_of(name, USES) and not _is_other_weight(name, names)]
+    read = {str(path.relative_to(folder)) for path in _weight_files(encoder)}
+    taken = [
+        name for name in shown if name in read or (_use_of(name, USES) and not _is_weight(name))
+    ]
     files = [_file(folder, name, USES) for name in taken]
     left_out = [_file(folder, name, NOT_READ) for name in shown if name not in taken]
     stored: Counter[str] = Counter()
@@ -362,7 +372,7 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
         stored[rounding.title if rounding and inside else header.dtype] += (
             inside or header.num_values
         )
-    num_bytes = sum(file.num_bytes for file in files if file.why == "weights")
+    num_bytes = sum(file.num_bytes for file in files if file.why == WEIGHTS)
     floats = sum(number for dtype, number in stored.items() if dtype in BYTES_BY_DTYPE)
     num_weights = floats + num_rounded
     task = str(values.get("task", "")) if is_own else _task(architecture, folder, values)
@@ -398,15 +408,22 @@ def _check_type(values: Mapping[str, Any], path: Path) -> None:
 
 def headers_of(folder: Path) -> Iterator[tuple[str, TensorHeader]]:
     """Names and headers of all weights in safetensors files; none for those in .bin files."""
-    whole, index = folder / file_names.WEIGHTS_FILE, folder / file_names.INDEX_FILE
-    if whole.is_file():
-        yield from read_headers(whole).items()
-    elif index.is_file():
-        for part in parts_of(index):
-            path = folder / part
-            if not path.is_file():
-                raise CheckpointError(f"{path} is missing, which {index.name} lists: copy it too")
+    for path in _weight_files(folder):
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing, which its index lists: copy it too")
+        if path.suffix == ".safetensors":
             yield from read_headers(path).items()
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files of weights that are read, behind the list of parts where there is one."""
+    name = file_names.weights_in({path.name for path in folder.iterdir()})
+    files = [folder / name] if name else []
+    return [*files, *(folder / part for path in files[:1] for part in _parts_in(path))]
+
+
+def _parts_in(path: Path) -> list[str]:
+    return parts_of(path) if path.suffix == ".json" else []
 
 
 def encoder_folder(folder: Path) -> Path:
@@ -437,16 +454,9 @@ def _shown(names: Collection[str], folder: Path) -> list[str]:
     return sorted(name for name in names if (folder / name).is_file() and not fnmatch(name, HIDDEN))
 
 
-def _is_other_weight(name: str, names: Collection[str]) -> bool:
-    """Whether a file holds weights that stand there in a form that is read before it."""
-    forms = file_names.WEIGHT_FORMS
-    first = next((form for form in forms if form in names), "")
-    if not _use_of(name, {"model*.safetensors": "w", "pytorch_model*.bin": "w"}):
-        return False
-    if first == file_names.WEIGHTS_FILE or first == file_names.PICKLED_FILE:
-        return name != first
-    ending = ".safetensors" if first == file_names.INDEX_FILE else ".bin"
-    return bool(first) and not name.endswith(ending)
+def _is_weight(name: str) -> bool:
+    """Whether the name is of weights of the whole network, which may be there in several forms."""
+    return _use_of(name, USES) in (WEIGHTS, LIST_OF_WEIGHTS)
 
 
 def _file(folder: Path, name: str, uses: Mapping[str, str]) -> File:

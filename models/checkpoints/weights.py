@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from models.checkpoints import file_names
+from models.checkpoints.consolidated import by_transformers_names
 from models.checkpoints.gguf.files import GgufFile
 from models.checkpoints.gguf.folders import file_behind
 from models.checkpoints.gguf.networks import names_of, weight_of
@@ -31,9 +32,9 @@ from models.checkpoints.rounded.kept_files import read_kept
 from models.checkpoints.rounded.methods import kept, restored
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
+from models.remarks import remark
 
 WEIGHTS_FILE, PICKLED_FILE = file_names.WEIGHTS_FILE, file_names.PICKLED_FILE
-INDEX_FILE, PICKLED_INDEX_FILE = file_names.INDEX_FILE, file_names.PICKLED_INDEX_FILE
 MAX_NAMED_KEYS = 6  # an error message names this number of keys and counts the rest
 
 COMPARED = (torch.float32, torch.bfloat16, torch.float16)  # types that torch compares numbers of
@@ -158,11 +159,9 @@ def read_pickle(
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a folder in the first of transformers' forms that is there.
+    """The tensors of a folder in the form that `weights_in` says, by transformers' names.
 
-    These are model.safetensors, the parts that model.safetensors.index.json names,
-    pytorch_model.bin, and the parts that pytorch_model.bin.index.json names. Weights that
-    config.json declares rounded are floating point numbers again.
+    Weights that config.json declares rounded are floating point numbers again.
     """
     config = folder / file_names.CONFIG_FILE
     rounding = rounding_of(read_object(config, optional=True), config)
@@ -206,14 +205,15 @@ def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     file = file_behind(folder)
     if file is not None:
         return file.path, _of_gguf(file)
-    for name in (WEIGHTS_FILE, INDEX_FILE, PICKLED_FILE, PICKLED_INDEX_FILE):
-        path = folder / name
-        if path.is_file() and path.suffix == ".json":
-            return path, _read_parts(path)
-        if path.is_file():
-            return path, lazy_tensors(path)
-    path = folder / WEIGHTS_FILE
-    return path, lazy_tensors(path)  # which says that it is missing
+    names = {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else ()
+    name = file_names.weights_in(names)
+    path = folder / (name or WEIGHTS_FILE)
+    tensors = _read_parts(path) if path.suffix == ".json" else lazy_tensors(path)
+    if name in file_names.CONSOLIDATED:
+        tensors = by_transformers_names(tensors, folder, path)
+    if variant := file_names.variant_of(name):
+        remark(f"{path}: the weights are those of the variant {variant}, as there are no others")
+    return path, tensors
 
 
 def _of_gguf(file: GgufFile) -> dict[str, Tensor]:

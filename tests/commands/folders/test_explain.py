@@ -128,13 +128,15 @@ def test_the_way_out_of_a_graph_alone_works_line_by_line(
     assert recognise(Path("models")).form == "repository"
 
 
-def test_the_way_out_of_a_variant_works_line_by_line(tmp_path: Path) -> None:
+def test_a_variant_alone_is_taken_and_one_beside_others_is_left_out(tmp_path: Path) -> None:
     folder = classifier(tmp_path / "mine")
+    copied = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
-    copying, serving = explained(folder)["commands"]
-    subprocess.run(copying, shell=True, check=True)  # noqa: S602 - the line is ours
-    assert serving == f"attendant serve {folder}"
-    assert not explained(folder)["refusal"]
+    assert "model.fp16.safetensors" in {file["name"] for file in explained(folder)["taken"]}
+    (folder / "model.safetensors").write_bytes(copied)
+    explanation = explained(folder)
+    assert "model.safetensors" in {file["name"] for file in explanation["taken"]}
+    assert "model.fp16.safetensors" in {file["name"] for file in explanation["left_out"]}
 
 
 @pytest.mark.parametrize(

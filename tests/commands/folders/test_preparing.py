@@ -360,13 +360,25 @@ def test_a_hub_id_is_served_and_found_again_without_the_hub(
     assert reports.lines[-1].startswith("mine: kept from an earlier start")
 
 
-async def test_an_adapter_is_served_beside_its_base(tmp_path: Path) -> None:
-    """The base's export has room for the adapter's rank; both are loaded under their names."""
+@pytest.mark.parametrize("is_alone", [False, True])
+async def test_an_adapter_is_served_beside_its_base(is_alone: bool, tmp_path: Path) -> None:
+    """The base's export has room for the adapter's rank; both are loaded under their names.
+
+    A folder of an adapter that is given alone brings the base that it names.
+    """
+    base = str(tmp_path / "base")
     network = tiny_llama(num_layers=1, hidden_size=256, intermediate_size=512)
     save_checkpoint(tiny_llama_generator(network), tmp_path / "base")
     write_peft(tmp_path / "Polite", num_in=256)
-    wanted = replace(wishes(tmp_path / "cache"), adapters=(parse_source(f"{tmp_path}/Polite"),))
-    with prepared([str(tmp_path / "base")], wanted, Lines()) as (links, targets):
+    settings_file = tmp_path / "Polite/adapter_config.json"
+    stated = {**json.loads(settings_file.read_text()), "base_model_name_or_path": base}
+    settings_file.write_text(json.dumps(stated))
+    adapter = parse_source(f"{tmp_path}/Polite")
+    given = [adapter.where] if is_alone else [base]
+    wanted = wishes(tmp_path / "cache")
+    if not is_alone:
+        wanted = replace(wanted, adapters=(adapter,))
+    with prepared(given, wanted, Lines()) as (links, targets):
         settings = Settings(model_repository=links, link_targets=targets, kv_cache_bytes=2**22)
         models = ModelRepository(settings, Observers(), Openers())
         try:
@@ -376,6 +388,17 @@ async def test_an_adapter_is_served_beside_its_base(tmp_path: Path) -> None:
         finally:
             await asyncio.to_thread(models.close, 10)
     assert answers[0] != answers[1]
+
+
+def test_an_adapter_alone_whose_base_is_not_here_says_how_to_give_it(tmp_path: Path) -> None:
+    write_peft(tmp_path / "polite", num_in=256)
+    stated = {"base_model_name_or_path": "/not/here", "r": 2, "target_modules": ["q_proj"]}
+    (tmp_path / "polite/adapter_config.json").write_text(json.dumps(stated))
+    with (
+        pytest.raises(CheckpointError, match=r"its base is '/not/here', .* serve BASE --adapter"),
+        prepared([str(tmp_path / "polite")], wishes(tmp_path / "cache"), Lines()),
+    ):
+        pass
 
 
 def test_an_adapter_without_a_base_is_refused() -> None:

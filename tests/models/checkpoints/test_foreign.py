@@ -21,7 +21,7 @@ FOLDERS: dict[str, tuple[tuple[str, ...], str]] = {
     "of a pipeline of diffusers": (("model_index.json", "unet/config.json"), "makes images"),
     "of an adapter of PEFT": (
         ("adapter_config.json", "adapter_model.safetensors", "README.md"),
-        "attendant import BASE CHECKPOINT --adapter FOLDER",
+        "attendant serve serves it beside the base that it names",
     ),
     "of an engine of TensorRT": (("rank0.engine", "config.json"), MADE_OF),
     "of CTranslate2": (("model.bin", "config.json", "vocabulary.json"), MADE_OF),
@@ -32,16 +32,13 @@ FOLDERS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "of TensorFlow": (("config.json", "tf_model.h5", "vocab.txt"), MADE_OF),
     "of Flax": (("config.json", "flax_model.msgpack"), MADE_OF),
+    "of rust-bert": (("config.json", "rust_model.ot"), MADE_OF),
     "of TensorFlow Lite": (("model.tflite",), MADE_OF),
     "of Core ML": (("model.mlmodel",), MADE_OF),
     "of MLX": (("config.json", "weights.npz"), MADE_OF),
-    "in the form of Mistral's or Meta's": (
-        ("consolidated.safetensors", "params.json", "tekken.json"),
+    "in the form of Meta's": (
+        ("consolidated.00.pth", "params.json", "tokenizer.model"),
         "import the files with config.json",
-    ),
-    "of a variant alone": (
-        ("config.json", "model.fp16.safetensors"),
-        "copy the file to model.safetensors",
     ),
 }
 
@@ -95,15 +92,6 @@ def test_graphs_beside_weights_are_passed_over(tmp_path: Path) -> None:
     (folder / "adapter_model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"has adapter_model\.safetensors, which may be part"):
         load_checkpoint(folder)
-
-
-def test_the_way_out_of_a_variant_works(tmp_path: Path) -> None:
-    folder = write(tmp_path, "bert")
-    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
-    with pytest.raises(CheckpointError, match="is a folder of a variant alone"):
-        load_checkpoint(folder)
-    (folder / "model.safetensors").write_bytes((folder / "model.fp16.safetensors").read_bytes())
-    assert load_checkpoint(folder).task == "text-classification"
 
 
 def test_the_way_out_of_setfit_works(tmp_path: Path) -> None:
