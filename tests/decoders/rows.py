@@ -43,6 +43,7 @@ LONGROPE = {
     "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0],
 }
 PLAIN = {"rope_type": "default", "rope_theta": 50.0}
+LOCAL = [[["global", "local"], 1]]  # of GPT-Neo
 ALTERNATING = ["sliding_attention", "full_attention"]
 
 
@@ -169,6 +170,28 @@ ROWS = (
             "tie_word_embeddings": True,
         },
     ),
+)
+
+EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# Of families that are traced from transformers' own code.
+TRACED = (
+    Row("glm4", "GLM-4-9B", "part of a head, in pairs", {"head_dim": 16}),
+    Row("gpt_neox", "Pythia, GPT-NeoX", "parallel layers, part of a head"),
+    Row("cohere2", "Command R7B", "windows", {"sliding_window": 12, "layer_types": ALTERNATING}),
+    Row("qwen3_moe", "Qwen3-30B-A3B", "experts", {"head_dim": 16, **EXPERTS}),
+    Row(
+        "gpt_oss",
+        "gpt-oss-20b",
+        "experts, sinks, windows, YaRN",
+        {"head_dim": 16, "sliding_window": 12, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    Row("mixtral", "Mixtral 8x7B", "experts", {"num_local_experts": 4}),
+    Row("starcoder2", "StarCoder2", "windows", {"sliding_window": 12}),
+    Row("ernie4_5", "ERNIE-4.5-0.3B", "in pairs", {"head_dim": 16}),
+    Row("hunyuan_v1_dense", "Hunyuan-1.8B", "norms of heads", {"head_dim": 16}),
+    Row("gptj", "GPT-J 6B", "part of a head, in pairs", {"rotary_dim": 8}),
+    Row("gpt_neo", "GPT-Neo 1.3B", "windows", {"window_size": 12, "attention_types": LOCAL}),
+    Row("opt", "OPT-1.3B", "learned positions", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
 )
 
 RICHEST = {row.kind: row for row in ROWS}  # of each model_type the last, which has most of its own
