@@ -41,7 +41,7 @@ def _explain(
         given = parse_source(source)
         wish = GraphWish(given.variant or variant, precision)
         with outline_of(given, folders) as outline:
-            folder = outline.folder if outline else folder_of(given, folders)
+            folder = outline.folder if outline else folder_of(given, folders, wish=wish)
             plan = recognise(folder, wish)
             explanation = explained(
                 source, plan, settings, precision, folders.cache, has_values=outline is None

@@ -5,6 +5,7 @@ Imports no PyTorch. A graph of a decoder is made by `onnx_decoders.py`.
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from commands.folders.configuration import without_name
 from commands.folders.graphs import OpenedGraph
 from commands.folders.onnx_decoders import is_decoder, make_decoder
 from commands.folders.onnx_reading import Reading, read, rows_of
-from export.adopted.comparison import GraphComparison, compare
+from export.adopted.comparison import GraphComparison, compare, longest_run
 from export.adopted.inputs import given_by_the_server, has_one_row, originals
 from export.adopted.tasks import adopt
 from export.errors import ExportError
@@ -67,12 +68,15 @@ def make_encoder(
     else:
         names, before, together = reading.take_pixels(edited), dict, _stacked
     adopted = adopt(edited, reading.purpose)
-    rows = [{name: row[name] for name in names} for row in rows_of(reading)]
     with tempfile.TemporaryDirectory(dir=repository, prefix=".") as scratch:
         place = Path(scratch)
         data = reading.opened.copy_data(place)
         onnx.save(reading.model, place / ORIGINAL)
         onnx.save(edited, place / EDITED)
+        if not folder.is_length_stated:
+            most = longest_run(place / EDITED, names, folder.max_tokens)
+            reading = replace(reading, folder=replace(folder, max_tokens=most))
+        rows = [{name: row[name] for name in names} for row in rows_of(reading)]
         on_step("comparing the graph with itself as it was")
         comparison = compare(
             place / ORIGINAL,
@@ -87,8 +91,8 @@ def make_encoder(
         (place / EDITED).unlink()
         manifest = _manifest(reading, comparison, settings)
         exported = ExportedModel(edited, folder.tokenizer, manifest, data_files=tuple(data))
-        most = 1 if comparison.runs_alone else ExportSettings(MODEL).max_batch_size
-        write_model(exported, repository, MODEL, None, most)
+        max_rows = 1 if comparison.runs_alone else ExportSettings(MODEL).max_batch_size
+        write_model(exported, repository, MODEL, None, max_rows)
     without_name(repository / MODEL)
     return {
         "task": manifest.task,

@@ -202,4 +202,4 @@ def _text_of(path: str | None) -> str | None:
 
 
 def _fetched(source: Source, wishes: Wishes) -> Path:
-    return folder_of(source, wishes.settings, check_small_files)
+    return folder_of(source, wishes.settings, check_small_files, wishes.graph_of(source))

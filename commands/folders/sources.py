@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.folders.settings import FolderSettings
-from models.checkpoints.plan import name_of
+from models.checkpoints.graph_files import GraphWish
+from models.checkpoints.plan import ANY_GRAPH, name_of
 from models.errors import CheckpointError, shown
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ def parse_source(given: str) -> Source:
 
 
 def folder_of(
-    source: Source, settings: FolderSettings, check: Callable[[Path], object] = lambda _: None
+    source: Source,
+    settings: FolderSettings,
+    check: Callable[[Path], object] = lambda _: None,
+    wish: GraphWish = ANY_GRAPH,
 ) -> Path:
     """The folder on this machine; a hub id is downloaded first. Raises `CheckpointError`."""
     if source.is_folder:
@@ -81,6 +85,7 @@ def folder_of(
         revision=source.revision or settings.revision,
         is_offline=is_offline(settings),
         check=check,
+        wish=wish,
     )
 
 

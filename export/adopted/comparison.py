@@ -15,6 +15,7 @@ from service.contract.tensors import Arrays
 from service.errors import LoadError, ModelFailed
 from service.runtime.session import OnnxSession, SessionOptions
 
+LEAST_TOKENS = 8  # that every network of texts takes
 MAX_DIFFERENCE = 1e-3  # of the edit, in parts of the largest value where that is above 1
 MAX_IN_HALF = 2e-2  # where numbers have 11 bits
 MAX_OF_NEIGHBOURS = 1e-3  # above it, rows run alone
@@ -96,6 +97,22 @@ def compare(
     return GraphComparison(
         len(rows), what, size, difference, neighbours, (float(lengths.min()), float(lengths.max()))
     )
+
+
+def longest_run(graph: Path, names: Sequence[str], most: int) -> int:
+    """The most tokens, of `most` and its halves, of which a graph takes a row."""
+    session = opened(graph)
+    outputs = [each.name for each in session.signature.outputs]
+    while most > LEAST_TOKENS:
+        row = {name: np.ones((1, most), np.int64) for name in names}
+        row = {name: ids * (name != "token_type_ids") for name, ids in row.items()}
+        try:
+            session.run(row, outputs)
+        except ModelFailed:
+            most //= 2
+        else:
+            break
+    return most
 
 
 def opened(graph: Path) -> OnnxSession:

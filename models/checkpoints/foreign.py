@@ -31,6 +31,7 @@ class Kind:
 
 
 GGUF_FILES = "*.gguf"
+OF_A_LATER_STEP = "[1-9]*_*/*"  # of a folder of sentence-transformers: 2_Dense/model.safetensors
 GRAPHS = Kind(
     ("*.onnx", "onnx/*.onnx"),
     "of graphs in ONNX",
@@ -128,7 +129,8 @@ def is_of_gguf(names: Collection[str]) -> bool:
 
 def is_complete(names: Collection[str]) -> bool:
     """Whether a folder with these names has weights and a configuration, as transformers reads."""
-    has_weights = any(_has(names, form, f"*/{form}") for form in WEIGHT_FORMS)
+    of_network = [name for name in names if not fnmatch(name, OF_A_LATER_STEP)]
+    has_weights = any(_has(of_network, form, f"*/{form}") for form in WEIGHT_FORMS)
     return has_weights and (CONFIG_FILE in names or MODULES_FILE in names)
 
 

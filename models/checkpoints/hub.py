@@ -8,8 +8,8 @@ anything is fetched. Knows nothing about what the files mean for a network.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -36,7 +36,10 @@ from models.checkpoints.file_names import (
     PREPROCESSOR_FILE,
     WEIGHTS_FILE,
 )
+from models.checkpoints.foreign import is_complete
+from models.checkpoints.graph_files import DATA, GraphFile, GraphWish, choose, graphs_in
 from models.checkpoints.headers import parts_of
+from models.checkpoints.plan import has_torch
 from models.checkpoints.setting_keys import TEXT_SETTINGS
 from models.data.marian_tokenizer import SOURCE_FILE
 from models.data.tokenizer import TOKENIZER_FILE
@@ -86,16 +89,27 @@ def download_folder(
     *,
     is_offline: bool = False,
     check: Callable[[Path], object] = lambda _: None,
+    wish: GraphWish | None = None,
 ) -> Path:
     """Return a folder with the files of the repository that an import reads.
 
     `endpoint` is that of HF_ENDPOINT, or the hub's own, unless one is given; `revision` is a
     branch, a tag or a commit. Offline, the files are those of the hub's cache. `check` is called
-    with the small files alone, and what it raises comes before the weights are fetched.
+    with the small files alone, and what it raises comes before the weights are fetched. With a
+    `wish` a graph in ONNX is fetched in place of weights where there are none, where it names a
+    variant, or where no PyTorch could read weights.
     """
     source = Repository(hub_id, endpoint, revision, is_offline=is_offline)
-    folder = fetch_small_files(source, check)
+    folder = fetch_small_files(source)
+    graph = None if wish is None else _graph_of(source.names(folder), wish)
+    if graph is None:
+        check(folder)
     encoder, *others = modules_of(folder)
+    if graph is not None:
+        source.fetch([graph.name, *(f"{graph.name}{end}" for end in DATA)])
+        for module in others:
+            _fetch_weights(source, folder, module)
+        return folder
     if (folder / ADAPTER_CONFIG).is_file():
         source.fetch([ADAPTER_WEIGHTS])
     source.fetch(HEAD_FILES)
@@ -105,12 +119,17 @@ def download_folder(
     return folder
 
 
-def fetch_small_files(
-    source: "Repository", check: Callable[[Path], object] = lambda _: None
-) -> Path:
-    """The folder with all that says what there is; `check` is called with it before modules."""
+def _graph_of(names: Collection[str], wish: GraphWish) -> GraphFile | None:
+    """The graph to fetch in place of weights; None where weights are to be fetched."""
+    graphs = graphs_in(names)
+    is_wished = wish.variant is not None or not has_torch()
+    takes = bool(graphs) and (is_wished or not is_complete(names))
+    return choose(graphs, wish) if takes else None
+
+
+def fetch_small_files(source: "Repository") -> Path:
+    """The folder with all that says what there is."""
     folder = source.fetch(SMALL_FILES)
-    check(folder)
     encoder, *others = modules_of(folder)
     source.fetch(
         [
@@ -175,6 +194,14 @@ class Repository:
         self._hub_id, self._is_offline = hub_id, is_offline
         self._endpoint = endpoint or os.environ.get("HF_ENDPOINT") or None
         self._commit = revision
+
+    def names(self, folder: Path) -> list[str]:
+        """Names of all files of the repository; of those that are here where it says none."""
+        if not self._is_offline:
+            with suppress(HfHubHTTPError, HFValidationError, OSError):
+                api = HfApi(endpoint=self._endpoint)
+                return list(api.list_repo_files(self._hub_id, revision=self._commit))
+        return [str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()]
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The folder with those of the files that there are; raises `CheckpointError`."""

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import torch
 import transformers
+from tokenizers import Tokenizer
 
 from tests.checkpoints.fields import network
 from tests.models.tiny import word_tokenizer
@@ -33,6 +36,24 @@ class _Ordered(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = self.inner(**dict(zip(self.inputs, tensors, strict=True)))
         return tuple(made[name] for name in self.outputs)
+
+
+def ids_of(folder: Path, text: str, pair: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and types of a text or pair by the folder's tokenizer, [1, S] each."""
+    encoding = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text, pair)
+    return np.array([encoding.ids]), np.array([encoding.type_ids])
+
+
+def run_alone(folder: Path, graph: str, text: str, pair: str | None = None) -> list[np.ndarray]:
+    """The outputs of a folder's graph for one text, as ONNX Runtime gives them."""
+    ids, types = ids_of(folder, text, pair)
+    session = onnxruntime.InferenceSession(folder / graph)
+    given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+    given["position_ids"] = np.arange(ids.shape[1])[None]
+    outputs: list[np.ndarray] = session.run(
+        None, {each.name: given[each.name] for each in session.get_inputs()}
+    )
+    return outputs
 
 
 def tiny(task: str, kind: str = "bert", **changes: Any) -> Any:
@@ -101,8 +122,45 @@ def onnx_folder(
     return inner
 
 
+def image_folder(folder: Path) -> Any:
+    """Write a folder of a tiny classifier of images, and return its network."""
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    torch.manual_seed(3)
+    sizes: dict[str, Any] = {
+        "num_labels": 3,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    config = transformers.ViTConfig(**sizes, intermediate_size=24, image_size=8, patch_size=4)
+    made: Any = transformers.ViTForImageClassification(config)
+    inner = made.eval()
+    folder.mkdir(parents=True)
+    values = {**config.to_dict(), "architectures": [type(inner).__name__]}
+    (folder / "config.json").write_text(json.dumps(values))
+    size = {"height": 8, "width": 8}
+    stated = {"image_processor_type": "ViTImageProcessor", "size": size}
+    (folder / "preprocessor_config.json").write_text(json.dumps(stated))
+    names = ["batch", "channels", "height", "width"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Ordered(inner, ("pixel_values",), ("logits",)).eval(),
+            (torch.zeros(2, 3, 8, 8),),
+            str(folder / "model.onnx"),
+            input_names=["pixel_values"],
+            output_names=["logits"],
+            dynamic_axes={"pixel_values": dict(enumerate(names)), "logits": {0: "batch"}},
+            opset_version=18,
+            dynamo=False,
+        )
+    return inner
+
+
 def write_tokenizer(folder: Path) -> None:
-    word_tokenizer().save(str(folder / "tokenizer.json"))
+    tokenizer = word_tokenizer()
+    tokenizer.add_special_tokens(["[MASK]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
     stated = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "unk_token": "[UNK]",

@@ -24,7 +24,7 @@ from models.data.tokenizer import TOKENIZER_FILE
 from models.errors import CheckpointError
 from models.json_files import check_whole, fields_of, read_object
 
-DEFAULT_TOKENS = 512  # of a folder that states no length
+DEFAULT = 512  # tokens, of a folder that states no length
 MOST_TOKENS = 2**20
 # Networks whose positions begin behind the padding's id, as RoBERTa's.
 AFTER_PADDING = (
@@ -50,6 +50,7 @@ class OnnxFolder:
 
     task: str
     max_tokens: int
+    is_length_stated: bool = True  # or else it is found by trials of the graph
     pad_token_id: int = 0
     first_position: int = 0  # of a text's first token
     labels: tuple[str, ...] = ()
@@ -89,10 +90,10 @@ def read_onnx_folder(plan: Plan, task: str, num_outputs: int | None, asked: Aske
         first = pad + 1 if values.get("model_type") in AFTER_PADDING else 0
         positions = values.get("max_position_embeddings") or MOST_TOKENS
         positions = check_whole("max_position_embeddings", positions, first + 1, 2**31 - 1)
-    stated = longest_text(encoder) or DEFAULT_TOKENS if not values else longest_text(encoder)
-    most = min(positions - first, stated or MOST_TOKENS)
+    is_stated = "max_position_embeddings" in values
+    most = min(positions - first, longest_text(encoder) or (MOST_TOKENS if is_stated else DEFAULT))
     tokenizer = load_foreign_tokenizer(encoder)
-    folder = OnnxFolder(task, most, pad, first, tokenizer=tokenizer)
+    folder = OnnxFolder(task, most, is_stated, pad, first, tokenizer=tokenizer)
     return READERS[task](folder, plan.folder, values, num_outputs, asked)
 
 

@@ -1,9 +1,11 @@
 """A hub id gives every file that a folder needs, from a hub on loopback; and weights in parts."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import pytest
 import torch
 import transformers
@@ -11,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.checkpoints.checkpoint import load_checkpoint
+from models.checkpoints.graph_files import GraphWish
 from models.checkpoints.hub import download_folder
 from models.errors import CheckpointError
 from tests.checkpoints.fields import network
@@ -164,3 +167,28 @@ def test_a_missing_part_and_a_weight_in_two_parts_are_named(tmp_path: Path) -> N
     second.unlink()
     with pytest.raises(CheckpointError, match=r"00002-of-00002.safetensors is missing, which"):
         load_checkpoint(folder)
+
+
+def test_of_graphs_alone_the_one_that_is_meant_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside weights none is, unless a variant is named, or PyTorch is missing."""
+    names = ["model.onnx", "model.onnx_data", "model_q4.onnx"]
+    for name in ("config.json", "tokenizer.json", *(f"onnx/{each}" for each in names)):
+        (tmp_path / "Mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "Mine" / name).write_text(json.dumps({"model_type": name}))
+
+    def fetched(wish: GraphWish | None) -> set[str]:
+        cache = tempfile.mkdtemp(dir=tmp_path)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", cache)
+        with fake_hub("owner/Mine", tmp_path / "Mine") as hub:
+            download_folder("owner/Mine", hub.url, wish=wish)
+            return {name for name in hub.fetched if name.endswith(("onnx", "data", "tensors"))}
+
+    assert fetched(None) == set()
+    assert fetched(GraphWish()) == {"onnx/model.onnx", "onnx/model.onnx_data"}
+    assert fetched(GraphWish("q4")) == {"onnx/model_q4.onnx"}
+    (tmp_path / "Mine" / "model.safetensors").write_text("weights")
+    (tmp_path / "Mine" / "onnx" / "model_fp16.onnx").write_text("in half")
+    assert fetched(GraphWish()) == {"model.safetensors"}
+    assert fetched(GraphWish("fp16")) == {"onnx/model_fp16.onnx"}
