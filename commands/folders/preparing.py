@@ -18,7 +18,7 @@ from commands.folders.adapters import adapter_entry, options_for
 from commands.folders.cache import Cache, Entry
 from commands.folders.fetching import showing_progress
 from commands.folders.keys import contents_of, key_of
-from commands.folders.reports import Reports, decisions
+from commands.folders.reports import Reports, cost_of_rounding, decisions
 from commands.folders.room import Asked, check_outline, check_room
 from commands.folders.running import run_worker
 from commands.folders.settings import FolderSettings
@@ -188,6 +188,9 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         f"{source.name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
     )
     reports.say(f"{source.name}: {made.facts['certificate']}")
+    changed = cost_of_rounding(made.facts["precision"], made.facts.get("parity", {}))
+    if changed:
+        reports.say(f"{source.name}: {changed}")
     return folder.resolve(), made
 
 

@@ -14,6 +14,14 @@ from rich.text import Text
 from commands.errors import errors
 
 ADAPTER = "adapter"  # in place of a task
+ANSWERS = {  # by the shares of texts that keep them, of `export/checks/agreement.py`
+    "same_labels": "labels",
+    "same_label_sets": "labels",
+    "same_entities": "entities",
+    "same_answers": "answers",
+    "same_words": "words",
+    "same_neighbours": "nearest texts",
+}
 
 
 def decisions(facts: Mapping[str, Any]) -> str:
@@ -31,6 +39,23 @@ def decisions(facts: Mapping[str, Any]) -> str:
     if facts["has_chat_template"]:
         parts.append("with a chat template")
     return ", ".join(parts)
+
+
+def cost_of_rounding(precision: str, parity: Mapping[str, float]) -> str:
+    """The answers that a rounded graph changes, and how far its outputs turn; empty of others."""
+    if not precision.startswith("int"):
+        return ""
+    number = round(parity.get("texts_compared", 0))
+    parts = [
+        f"other {noun} for {round((1 - parity[name]) * number)} of {number} texts"
+        for name, noun in ANSWERS.items()
+        if name in parity
+    ]
+    if "network_changed_tokens" in parity:
+        parts.append(f"other tokens at {parity['network_changed_tokens']:.1%} of places")
+    if "min_cosine" in parity:
+        parts.append(f"outputs by cosine {parity['min_cosine']:.4f} at least")
+    return f"{precision} beside float32: {'; '.join(parts)}" if parts else ""
 
 
 class Steps:

@@ -17,6 +17,7 @@ def certify(case: Case) -> Certificate:
     network = kind_of(case.checkpoint.model).name
     if case.why_not:
         return Certificate.not_compared(case.why_not, network)
+    assert case.model is not None, "it is made here, as no module is within inference mode"
     rows: list[Row] = []
     done: set[str] = set()
     with quiet():

@@ -1,6 +1,7 @@
 """An import is compared with the folder's own network, and refused where it differs."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 import transformers
 from tokenizers.processors import TemplateProcessing
+from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from commands.folders.importing import case_of, read_checkpoint
@@ -117,28 +119,36 @@ def test_a_file_of_gguf_is_compared(kind: str, tmp_path: Path) -> None:
         assert row_of(found, "tokens").number > 190
 
 
+def put_in(checkpoint: Checkpoint, name: str, change: Callable[[Tensor], Tensor]) -> None:
+    """Put other numbers in place of a weight, which may stay in its file."""
+    place, _, last = name.rpartition(".")
+    module = checkpoint.model.get_submodule(place)
+    weight = torch.cat([module.get_parameter(last).detach()])
+    setattr(module, last, nn.Parameter(change(weight)))
+
+
 def scaled(checkpoint: Checkpoint) -> None:
-    with torch.no_grad():
-        next(iter(checkpoint.model.parameters())).mul_(1.5)
+    name, _ = next(checkpoint.model.named_parameters())
+    put_in(checkpoint, name, lambda weight: 1.5 * weight)
 
 
 def no_number(checkpoint: Checkpoint) -> None:
-    with torch.no_grad():
-        next(iter(checkpoint.model.parameters())).mul_(float("nan"))
+    name, _ = next(checkpoint.model.named_parameters())
+    put_in(checkpoint, name, lambda weight: math.nan * weight)
 
 
 def second_layer(checkpoint: Checkpoint) -> None:
-    model: Any = checkpoint.model
-    with torch.no_grad():
-        model.layers[1].feed_forward.contract.weight.mul_(3)
+    put_in(checkpoint, "layers.1.feed_forward.contract.weight", lambda weight: 3 * weight)
 
 
 def swapped_rows(checkpoint: Checkpoint) -> None:
     """As where the rows of queries are left in the order of GGUF."""
-    weight = checkpoint.model.get_parameter("layers.0.attention.query.weight")
-    with torch.no_grad():
-        pairs = weight.clone().reshape(4, -1, 2, weight.shape[1])
-        weight.copy_(pairs.swapaxes(1, 2).reshape(weight.shape))
+
+    def swapped(weight: Tensor) -> Tensor:
+        pairs = weight.reshape(4, -1, 2, weight.shape[1])
+        return pairs.swapaxes(1, 2).reshape(weight.shape)
+
+    put_in(checkpoint, "layers.0.attention.query.weight", swapped)
 
 
 def another_token(checkpoint: Checkpoint) -> None:
@@ -187,10 +197,10 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], Any, str, str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_and_named(fault: str, tmp_path: Path) -> None:
     """Each by its row, with the text or layer that differs first, and refused."""
-    folder_of, put_in, what, first = FAULTS[fault]
+    folder_of, change, what, first = FAULTS[fault]
     folder = folder_of(tmp_path)
     assert certified(folder).is_equal
-    found = certified(folder, put_in)
+    found = certified(folder, change)
     row = row_of(found, what)
     assert not row.is_equal
     with pytest.raises(CheckpointError, match=f"differs from the folder's own.*{first}"):
