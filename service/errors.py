@@ -30,7 +30,7 @@ Each front has one table from these to its statuses: `rpc/status.py` is gRPC's.
 import traceback
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 WaitBound = Literal["wait", "deadline"]
 _WAIT_TEXTS: dict[WaitBound, str] = {
@@ -266,3 +266,16 @@ def forget_frames(error: BaseException) -> None:
                 reached += each.exceptions
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = each.__cause__ = each.__context__ = None
+
+
+T = TypeVar("T")
+
+
+class ByKind(dict[type[BaseException], T]):
+    """Values by kinds of errors: one that is not there has the value of the next that it is of."""
+
+    def __missing__(self, kind: type[BaseException]) -> T:
+        for base in kind.__mro__[1:]:
+            if base in self:
+                return self[base]
+        raise KeyError(kind)

@@ -116,7 +116,12 @@ ROOMS = {
     "service/http/openai": Room(
         "errors settings grammars calls api http/numbers http/status http/request http/routes"
         " http/stream http/shared",
-        "adapters chat completions embeddings tokens",
+        "adapters chat chat_fields chat_plan completions embeddings tokens tool_calls",
+    ),
+    "service/http/agents": Room(
+        "errors calls http/numbers http/status http/request http/routes http/stream http/shared"
+        " http/openai",
+        "messages responses",
     ),
     "service/http/huggingface": Room(
         "contract grammars calls repository http/numbers http/status http/wire http/request"
@@ -128,7 +133,7 @@ ROOMS = {
     ),
     "service/http": Room(
         "errors settings repository api http/numbers http/status http/wire http/body http/request"
-        " http/messages http/routes http/stream http/shared http/kserve http/openai"
+        " http/messages http/routes http/stream http/shared http/kserve http/openai http/agents"
         " http/huggingface http/retrieval",
         "server",
     ),

@@ -17,7 +17,7 @@ from service.api.operations import Operation
 from service.http.numbers import number_schema
 from service.http.request import Reply, Request
 from service.http.routes import OPEN, Route
-from service.http.status import OPENAI, PLAIN, TRITON, TYPED, writer_of
+from service.http.status import ANTHROPIC, OPENAI, PLAIN, TRITON, TYPED, writer_of
 from service.http.wire.message_schemas import Schema, messages_in, schema_of
 
 METADATA = "/inference.GRPCInferenceService/ServerMetadata"
@@ -36,6 +36,18 @@ ERRORS: dict[str, Schema] = {
         "type": "object",
         "properties": {"error": _TEXT, "status": _TEXT, "field": _TEXT},
         "required": ["error"],
+    },
+    "AnthropicError": {
+        "type": "object",
+        "properties": {
+            "type": {"const": "error"},
+            "error": {
+                "type": "object",
+                "properties": {"type": _TEXT, "message": _TEXT},
+                "required": ["type", "message"],
+            },
+        },
+        "required": ["type", "error"],
     },
     "OpenAIError": {
         "type": "object",
@@ -61,6 +73,7 @@ ERROR_OF = {
     TRITON: "ErrorText",
     PLAIN: "ErrorText",
     TYPED: "TypedError",
+    ANTHROPIC: "AnthropicError",
 }
 
 

@@ -61,8 +61,6 @@ class _Node:
     routes: dict[str, Route] = field(default_factory=dict)  # by method
 
 
-# Parts of OpenAI's paths that the server lacks, and what answers the same.
-_INSTEAD = {"responses": "chat/completions"}
 _KSERVE_V1_VERBS = ("predict", "explain")
 
 
@@ -108,11 +106,6 @@ class Router:
             segments = [segment for segment in segments if segment]
             is_there = _walk(self._root, segments, 0, {}) is not None
             return f", expected '/{'/'.join(segments)[:256]}'" if is_there else ""
-        for lacking, instead in _INSTEAD.items():
-            if lacking in segments and (end := segments.index(lacking)):
-                node = _walk(self._root, [*segments[:end], *instead.split("/")], 0, {})
-                if node is not None:
-                    return f", expected '/{'/'.join([*segments[:end], instead])[:256]}'"
         is_twice = segments[:2] == ["v1", "v1"]
         other = segments[1:] if is_twice else ["v1", *segments]
         if not segments or _walk(self._root, other, 0, {}) is None:

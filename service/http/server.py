@@ -8,6 +8,8 @@ from service.api.admission import Admission
 from service.api.calls import Calls
 from service.api.operations import Operations
 from service.errors import LoadError
+from service.http.agents.messages import message_routes
+from service.http.agents.responses import response_routes
 from service.http.front import Front
 from service.http.health import ServerState, health_routes
 from service.http.huggingface.routes import inference_routes
@@ -61,6 +63,8 @@ class HttpServer:
             *adapter_routes(settings),
             *completion_routes(),
             *chat_routes(),
+            *message_routes(),
+            *response_routes(),
             *embedding_routes(),
             *cohere_routes(),
             *tei_routes(repository),

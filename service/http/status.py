@@ -6,8 +6,9 @@ statuses where they differ.
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -63,33 +64,43 @@ class Status:
     triton: int | None = None  # on paths of Triton's protocol, where it differs
 
 
+ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
 _BUSY = Status(429, "RESOURCE_EXHAUSTED", "rate_limit_error", "overloaded", triton=503)
 _FULL = Status(429, "RESOURCE_EXHAUSTED", "rate_limit_error", "out_of_memory", triton=500)
 _GONE = Status(503, "UNAVAILABLE", "server_error", "unavailable")
 _LATE = Status(504, "DEADLINE_EXCEEDED", "server_error", "timeout")
 _FAILED = Status(500, "INTERNAL", "server_error", "model_failed")
-STATUSES: dict[type[errors.AttendantError], Status] = {
-    errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
-    errors.InputTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
-    errors.LacksKind: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
-    errors.NoChatTemplate: Status(400, "INVALID_ARGUMENT", code="no_chat_template"),
-    errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
-    errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
-    errors.WrongTask: Status(400, "FAILED_PRECONDITION", code="wrong_task"),
-    errors.Unimplemented: Status(501, "UNIMPLEMENTED", code="unsupported"),
-    errors.Overloaded: _BUSY,
-    errors.WaitTooLong: _BUSY,
-    errors.TooEarly: _LATE,
-    errors.TimedOut: _GONE,
-    errors.Unavailable: _GONE,
-    errors.DeadlineExceeded: _LATE,
-    errors.TooLate: _LATE,
-    errors.ModelFailed: _FAILED,
-    errors.DeviceFailed: _FAILED,
-    errors.OutOfMemory: _FULL,
-    errors.RegionFailed: _FAILED,
-    errors.LoadError: _FAILED,
-}
+STATUSES = errors.ByKind(
+    {
+        errors.InvalidArgument: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
+        errors.InputTooLong: Status(400, "INVALID_ARGUMENT", code="context_length_exceeded"),
+        errors.LacksKind: Status(400, "INVALID_ARGUMENT", code="invalid_value"),
+        errors.NoChatTemplate: Status(400, "INVALID_ARGUMENT", code="no_chat_template"),
+        errors.NotFound: Status(404, "NOT_FOUND", code="model_not_found"),
+        errors.AlreadyExists: Status(409, "ALREADY_EXISTS", code="already_exists", triton=400),
+        errors.WrongTask: Status(400, "FAILED_PRECONDITION", code="wrong_task"),
+        errors.Unimplemented: Status(501, "UNIMPLEMENTED", code="unsupported"),
+        errors.Overloaded: _BUSY,
+        errors.WaitTooLong: _BUSY,
+        errors.TooEarly: _LATE,
+        errors.TimedOut: _GONE,
+        errors.Unavailable: _GONE,
+        errors.DeadlineExceeded: _LATE,
+        errors.TooLate: _LATE,
+        errors.ModelFailed: _FAILED,
+        errors.DeviceFailed: _FAILED,
+        errors.OutOfMemory: _FULL,
+        errors.RegionFailed: _FAILED,
+        errors.LoadError: _FAILED,
+    }
+)
 # The typed API's statuses, `protos/attendant/v1` has them, where HTTP's are those of others.
 TYPED_NAMES: dict[type[errors.AttendantError], str] = {
     errors.TimedOut: "DEADLINE_EXCEEDED",
@@ -97,12 +108,14 @@ TYPED_NAMES: dict[type[errors.AttendantError], str] = {
 }
 ENDED_WELL = (200, "OK")
 # What ends a call, for observers.
-ENDS: Ends = {
-    **{error: (status.number, status.name) for error, status in STATUSES.items()},
-    asyncio.CancelledError: (499, "CANCELLED"),
-    TimeoutError: (504, "DEADLINE_EXCEEDED"),
-    Exception: (500, "INTERNAL"),
-}
+ENDS: Ends = errors.ByKind(
+    {
+        **{error: (status.number, status.name) for error, status in STATUSES.items()},
+        asyncio.CancelledError: (499, "CANCELLED"),
+        TimeoutError: (504, "DEADLINE_EXCEEDED"),
+        Exception: (500, "INTERNAL"),
+    }
+)
 
 
 class Writer(Protocol):
@@ -153,12 +166,33 @@ class TypedWriter(TextWriter):
         return error.status, msgspec.json.encode(fields), error.headers
 
 
+class AnthropicWriter(OpenAIWriter):
+    """Errors as Anthropic's clients read them."""
+
+    def error(self, error: HttpError) -> tuple[int, bytes, Headers]:
+        status = 529 if error.code == "overloaded" else error.status
+        return status, msgspec.json.encode(anthropic_error(error)), error.headers
+
+    def of_domain(self, error: errors.AttendantError) -> HttpError:
+        found = super().of_domain(error)
+        text = str(error).replace(",", "")
+        counts = re.findall(r"\d+", text) if isinstance(error, errors.InputTooLong) else ()
+        if len(counts) < 2:
+            return found
+        # Words that clients read the numbers in.
+        text = f"prompt is too long: {counts[0]} tokens > {counts[-1]} maximum"
+        return HttpError(found.status, text, code=found.code, param=found.param)
+
+
 OPENAI, TRITON, PLAIN = OpenAIWriter(), TextWriter(is_triton=True), TextWriter()
-TYPED = TypedWriter()
+TYPED, ANTHROPIC = TypedWriter(), AnthropicWriter()
+_MESSAGES = re.compile(r"/v1/messages(/count_tokens)?/?(\?|$)")
 
 
 def writer_of(path: str) -> Writer:
     """The writer for a path, with or without a query."""
+    if _MESSAGES.search(path):
+        return ANTHROPIC
     first, *rest = path.lstrip("/").partition("?")[0].split("/")
     leading = rest[1:2] if first == "models" else [first]  # what follows a model's name
     lists_models = first == "models" and not any(rest)  # without /v1
@@ -166,6 +200,13 @@ def writer_of(path: str) -> Writer:
     if is_openai or path.startswith("/v2/rerank"):
         return OPENAI
     return {"v2": TRITON, "api": TYPED}.get(first, PLAIN)
+
+
+def anthropic_error(error: HttpError) -> dict[str, Any]:
+    """The object that Anthropic's clients read."""
+    kind = "overloaded_error" if error.code == "overloaded" else ANTHROPIC_KINDS.get(error.status)
+    usual = "api_error" if error.status >= 500 else "invalid_request_error"
+    return {"type": "error", "error": {"type": kind or usual, "message": str(error)}}
 
 
 def openai_body(error: HttpError) -> bytes:

@@ -7,14 +7,16 @@ refused as any request. While nothing is to say, a comment says that the connect
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from service.http.request import Request
 from service.http.status import OPENAI, HttpError
 
-Form: TypeAlias = Literal["events", "lines"]
+Form: TypeAlias = Literal["events", "named events", "lines"]
 CONTENT_TYPES: dict[Form, bytes] = {
     "events": b"text/event-stream; charset=utf-8",
+    "named events": b"text/event-stream; charset=utf-8",
     "lines": b"application/x-ndjson",
 }
 DONE = b"[DONE]"
@@ -24,8 +26,16 @@ _PING = b": ping\n\n"
 class Stream:
     """The answer of one request, begun by its first event."""
 
-    def __init__(self, request: Request, form: Form = "events", *, says_done: bool = False) -> None:
-        self._request = request
+    def __init__(
+        self,
+        request: Request,
+        form: Form = "events",
+        *,
+        says_done: bool = False,
+        failing: Callable[[HttpError], bytes] | None = None,
+    ) -> None:
+        """`failing` makes the last event of an error, where it is no body of one."""
+        self._request, self._failing = request, failing
         self._form: Form = form
         self._says_done = says_done  # [DONE] at the end, as OpenAI's clients wait for
         self._has_begun = False
@@ -33,7 +43,10 @@ class Stream:
         self._heartbeat: asyncio.TimerHandle | None = None
 
     async def send(self, data: bytes) -> None:
-        """One event, of one line. Raises `DeadlineExceeded` where the client does not read."""
+        """One event: a line, or the lines of a named one.
+
+        Raises `DeadlineExceeded` where the client does not read.
+        """
         if not self._has_begun:
             await self._begin()
         self._beat()
@@ -47,6 +60,9 @@ class Stream:
 
     async def fail(self, error: HttpError) -> None:
         """Tell an error that came after the first event, and end."""
+        if self._failing is not None:
+            await self._finish(self._framed(self._failing(error)))
+            return
         _, body, _ = (OPENAI if self._says_done else self._request.writer).error(error)
         done = self._framed(DONE) if self._says_done else b""
         await self._finish(self._framed(body) + done)
@@ -81,11 +97,16 @@ class Stream:
         await self._request.until_taken()
 
     def _framed(self, data: bytes) -> bytes:
-        return b"data: " + data + b"\n\n" if self._form == "events" else data + b"\n"
+        match self._form:
+            case "events":
+                return b"data: " + data + b"\n\n"
+            case "named events":
+                return data + b"\n\n"
+        return data + b"\n"
 
     def _beat(self) -> None:
         """Start the time to the next comment anew."""
-        if self._form != "events":
+        if self._form == "lines":
             return
         if self._heartbeat is not None:
             self._heartbeat.cancel()

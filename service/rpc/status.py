@@ -21,7 +21,7 @@ from service.errors import forget_frames
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 logger = logging.getLogger(__name__)
 
-_COMMON: dict[type[errors.AttendantError], StatusCode] = {
+_COMMON: dict[type[BaseException], StatusCode] = {
     errors.InvalidArgument: StatusCode.INVALID_ARGUMENT,
     errors.InputTooLong: StatusCode.INVALID_ARGUMENT,
     errors.LacksKind: StatusCode.INVALID_ARGUMENT,
@@ -39,18 +39,24 @@ _COMMON: dict[type[errors.AttendantError], StatusCode] = {
     errors.WaitTooLong: StatusCode.UNAVAILABLE,
     errors.TooEarly: StatusCode.DEADLINE_EXCEEDED,
 }
-INFERENCE_CODES = _COMMON | {
-    errors.WrongTask: StatusCode.INVALID_ARGUMENT,
-    errors.OutOfMemory: StatusCode.INTERNAL,  # a proxy would repeat UNAVAILABLE at once
-    errors.Overloaded: StatusCode.UNAVAILABLE,
-    errors.TimedOut: StatusCode.UNAVAILABLE,
-}
-ATTENDANT_CODES = _COMMON | {
-    errors.WrongTask: StatusCode.FAILED_PRECONDITION,
-    errors.OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
-    errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
-    errors.TimedOut: StatusCode.DEADLINE_EXCEEDED,
-}
+INFERENCE_CODES: errors.ByKind[StatusCode] = errors.ByKind(
+    _COMMON
+    | {
+        errors.WrongTask: StatusCode.INVALID_ARGUMENT,
+        errors.OutOfMemory: StatusCode.INTERNAL,  # a proxy would repeat UNAVAILABLE at once
+        errors.Overloaded: StatusCode.UNAVAILABLE,
+        errors.TimedOut: StatusCode.UNAVAILABLE,
+    }
+)
+ATTENDANT_CODES: errors.ByKind[StatusCode] = errors.ByKind(
+    _COMMON
+    | {
+        errors.WrongTask: StatusCode.FAILED_PRECONDITION,
+        errors.OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
+        errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
+        errors.TimedOut: StatusCode.DEADLINE_EXCEEDED,
+    }
+)
 
 
 def _end(code: StatusCode) -> tuple[int, str]:
@@ -58,12 +64,14 @@ def _end(code: StatusCode) -> tuple[int, str]:
 
 
 # What ends a call, for observers.
-ENDS: Ends = {
-    **{error: _end(code) for error, code in INFERENCE_CODES.items()},
-    asyncio.CancelledError: _end(StatusCode.CANCELLED),
-    TimeoutError: _end(StatusCode.DEADLINE_EXCEEDED),
-    Exception: _end(StatusCode.INTERNAL),
-}
+ENDS: Ends = errors.ByKind(
+    {
+        **{error: _end(code) for error, code in INFERENCE_CODES.items()},
+        asyncio.CancelledError: _end(StatusCode.CANCELLED),
+        TimeoutError: _end(StatusCode.DEADLINE_EXCEEDED),
+        Exception: _end(StatusCode.INTERNAL),
+    }
+)
 RETRY_AFTER_MS = 100  # about a full queue's worth of small batches
 UNREADABLE = "Unable to parse request"  # Triton's text and code
 RETRY_PUSHBACK = "grpc-retry-pushback-ms"
@@ -73,7 +81,7 @@ RETRY_HINT = ((RETRY_PUSHBACK, str(RETRY_AFTER_MS)),)
 async def refuse(
     error: Exception,
     context: Context,
-    codes: dict[type[errors.AttendantError], StatusCode],
+    codes: errors.ByKind[StatusCode],
     name: str,
 ) -> NoReturn:
     """End a method of that name with the status of an error; always raises."""

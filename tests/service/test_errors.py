@@ -11,6 +11,8 @@ import pytest
 from service.errors import (
     MAX_CHARACTERS,
     AttendantError,
+    ByKind,
+    InputTooLong,
     InvalidArgument,
     LacksKind,
     LoadError,
@@ -179,3 +181,11 @@ def test_a_sentence_that_begins_with_its_path_has_it_as_its_subject(field: str) 
 def test_a_copy_of_an_error_says_the_same(error: InvalidArgument) -> None:
     for other in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # noqa: S301 - its own
         assert (type(other), str(other), other.field) == (type(error), str(error), error.field)
+
+
+def test_a_kind_without_a_value_of_its_own_has_that_of_the_kind_it_is_of() -> None:
+    values = ByKind({InvalidArgument: 1, InputTooLong: 2, Exception: 3})
+    late = type("Late", (InvalidArgument,), {})
+    assert [values[late], values[InputTooLong], values[KeyError]] == [1, 2, 3]
+    with pytest.raises(KeyError):
+        _ = values[BaseException]

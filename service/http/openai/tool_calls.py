@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+import msgspec
+
 from service.http.openai.call_scan import CallScan
 
 MARKERS = {
@@ -35,6 +37,11 @@ class Call:
     name: str
     arguments: str
     is_cut: bool = False  # the output ended within it
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments as an object; nothing of those that were cut."""
+        return {} if self.is_cut else dict(msgspec.json.decode(self.arguments))
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -151,6 +151,44 @@ COMPLETIONS: tuple[PeerField, ...] = (
     *GENERATION,
     *done("prompt", "best_of", "suffix", "add_special_tokens"),
 )
+# Of Anthropic's API.
+COUNTED_MESSAGES: tuple[PeerField, ...] = (
+    *done("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"),
+    *refused("nothing is kept from one request to the next", "container"),
+    *refused("the server reaches no network", "mcp_servers", neutral=([],)),
+    *harmless(
+        NO_TRACE,
+        *("metadata", "service_tier", "inference_geo", "betas", "cache_control"),
+        "context_management",
+    ),
+)
+MESSAGES: tuple[PeerField, ...] = (
+    *COUNTED_MESSAGES,
+    *done("max_tokens", "stop_sequences", "temperature", "top_p", "top_k", "stream"),
+)
+# Of OpenAI's newer API.
+RESPONSES: tuple[PeerField, ...] = (
+    *done("model", "input", "instructions", "max_output_tokens", "stream", "temperature", "top_p"),
+    *done("tools", "tool_choice", "parallel_tool_calls", "top_logprobs", "text", "reasoning"),
+    *done("include", "truncation", "metadata", "top_k", "min_p", "seed", "stop"),
+    *done("repetition_penalty", "frequency_penalty", "presence_penalty", "priority"),
+    *done("cache_salt", "chat_template_kwargs"),
+    *refused(
+        "nothing is kept from one request to the next: send the items themselves in input",
+        *("previous_response_id", "conversation", "prompt", "previous_input_messages"),
+        *("previous_response", "context_management"),
+        neutral=([],),
+    ),
+    *refused("answers are given at once", "background", neutral=OFF),
+    *refused("the answer has items alone", "enable_response_messages", neutral=OFF),
+    *refused("the server has no model for it", "moderation"),
+    *harmless(
+        NO_TRACE,
+        *("store", "user", "safety_identifier", "service_tier", "prompt_cache_key"),
+        *("prompt_cache_options", "prompt_cache_retention", "client_metadata", "max_tool_calls"),
+        *("stream_options", "request_id"),
+    ),
+)
 # Of vectors, scores and classes.
 READING: tuple[PeerField, ...] = (
     *done("model"),
@@ -255,6 +293,9 @@ TGI: tuple[PeerField, ...] = (
 )
 TABLES: dict[str, tuple[PeerField, ...]] = {
     "chats": CHATS,
+    "messages": MESSAGES,
+    "responses": RESPONSES,
+    "counted messages": COUNTED_MESSAGES,
     "completions": COMPLETIONS,
     "embeddings": EMBEDDINGS,
     "pooling": POOLING,

@@ -36,6 +36,18 @@ ROUTES: dict[str, tuple[list[str], dict[str, Any]]] = {
         [f"{base}/completions" for base in BASES],
         {"model": "talks", "prompt": "once", **GREEDY},
     ),
+    "responses": (
+        [f"{base}/responses" for base in BASES],
+        {"model": "talks", "input": "hi", "temperature": 0, "max_output_tokens": 3},
+    ),
+    "messages": (
+        [f"{base}/messages" for base in BASES],
+        {"model": "talks", "messages": [{"role": "user", "content": "hi"}], **GREEDY},
+    ),
+    "counted messages": (
+        [f"{base}/messages/count_tokens" for base in BASES],
+        {"model": "talks", "messages": [{"role": "user", "content": "hi"}]},
+    ),
     "embeddings": ([f"{base}/embeddings" for base in BASES], {"model": "mini", "input": "win"}),
     "pooling": ([f"{base}/pooling" for base in ALL_BASES], {"model": "mini", "input": "win"}),
     "scores": (
@@ -83,6 +95,10 @@ ODD_OF = {
     "functions": [{"name": "f"}],
     "grammar": 5,
     "messages": 5,
+    "output_config": [],
+    "text": [],
+    "reasoning": [],
+    "metadata": [],
 }
 # What a field needs beside it, by kind where that differs.
 BESIDE: dict[str, dict[str, Any]] = {
@@ -90,7 +106,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "prompt": {"prompt": None},
 }
 HARMLESS: tuple[Any, ...] = ("some", 3, True, {"a": [1]}, [])
-CHANGING = re.compile(rb'"(id|created)":\s*("[^"]*"|\d+)')
+CHANGING = re.compile(rb'"(id|created|created_at|completed_at)":\s*("[^"]*"|\d+)')
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""Dialects of a chat that agents speak: Anthropic's Messages and OpenAI's Responses."""
