@@ -8,6 +8,7 @@ Ends with 1 where a row differs.
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from tests.decoders.comparison import (
     write_version,
     written,
 )
-from tests.decoders.rows import ROWS, write_folders
+from tests.decoders.rows import ROWS, TRACED, Row, write_folders
 from tests.e2e.server import ServerProcess
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/models.md"
@@ -38,11 +39,13 @@ HEADER = (
 
 
 def main(
+    only: Annotated[list[str] | None, typer.Argument(help="Values of model_type.")] = None,
     write: Annotated[bool, typer.Option("--write", help=f"Put it into {DOCUMENT.name}.")] = False,
 ) -> None:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as name:
-        lines, has_failed = compared(Path(name))
+        rows = [row for row in (*ROWS, *TRACED) if not only or row.kind in only]
+        lines, has_failed = compared(Path(name), rows)
     version = f"With transformers {transformers.__version__}:"
     table = "\n".join([version, "", *HEADER, *lines])
     typer.echo(table)
@@ -54,11 +57,11 @@ def main(
     sys.exit(has_failed)
 
 
-def compared(folder: Path) -> tuple[list[str], bool]:
+def compared(folder: Path, rows: Sequence[Row]) -> tuple[list[str], bool]:
     """A line for each row, and whether any differs."""
-    networks = write_folders(ROWS, folder / "hub")
+    networks = write_folders(rows, folder / "hub")
     differences = {}
-    for row in ROWS:
+    for row in rows:
         checkpoint = imported(row, folder / "hub" / row.name, folder / "checkpoints" / row.name)
         differences[row.name] = largest_difference(checkpoint, networks[row.name])
         write_version(row, checkpoint, folder / "repository")
@@ -68,7 +71,7 @@ def compared(folder: Path) -> tuple[list[str], bool]:
     ):
         answers = written(channel, list(networks))
     lines, has_failed = [], False
-    for row in ROWS:
+    for row in rows:
         others = [
             first_other(networks[row.name], text, ids)
             for text, ids in zip(TEXTS, answers[row.name], strict=True)

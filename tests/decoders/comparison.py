@@ -18,6 +18,7 @@ from export.exporter import export_any
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.networks.llama import Llama
+from models.networks.traced import TracedDecoder
 from tests.decoders.rows import ORIGINAL, Row, tokenizer
 from tests.fakes.sessions import PATIENCE_S
 
@@ -44,7 +45,7 @@ def write_version(row: Row, checkpoint: Checkpoint, repository: Path) -> None:
 @torch.inference_mode()
 def largest_difference(checkpoint: Checkpoint, reference: Any) -> float:
     """Of logits over the longer text, padded out to the tokens of a test."""
-    assert isinstance(checkpoint.model, Llama)
+    assert isinstance(checkpoint.model, Llama | TracedDecoder)
     ids = tokenizer().encode(TEXTS[1] * 3).ids[: len(tokenizer().encode(TEXTS[1]).ids) + NUM_TOKENS]
     input_ids = torch.tensor([ids])
     return float((checkpoint.model(input_ids) - reference(input_ids).logits).abs().max())

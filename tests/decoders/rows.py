@@ -4,6 +4,7 @@ Each row is a small network with random weights, made by transformers; nothing i
 are as large as the graph's attention wants them, and windows shorter than the texts.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,7 @@ LONGROPE = {
     "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0],
 }
 PLAIN = {"rope_type": "default", "rope_theta": 50.0}
+LOCAL = [[["global", "local"], 1]]  # of GPT-Neo
 ALTERNATING = ["sliding_attention", "full_attention"]
 
 
@@ -171,6 +173,28 @@ ROWS = (
     ),
 )
 
+EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# Of families that are traced from transformers' own code.
+TRACED = (
+    Row("glm4", "GLM-4-9B", "part of a head, in pairs", {"head_dim": 16}),
+    Row("gpt_neox", "Pythia, GPT-NeoX", "parallel layers, part of a head"),
+    Row("cohere2", "Command R7B", "windows", {"sliding_window": 12, "layer_types": ALTERNATING}),
+    Row("qwen3_moe", "Qwen3-30B-A3B", "experts", {"head_dim": 16, **EXPERTS}),
+    Row(
+        "gpt_oss",
+        "gpt-oss-20b",
+        "experts, sinks, windows, YaRN",
+        {"head_dim": 16, "sliding_window": 12, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    Row("mixtral", "Mixtral 8x7B", "experts", {"num_local_experts": 4}),
+    Row("starcoder2", "StarCoder2", "windows", {"sliding_window": 12}),
+    Row("ernie4_5", "ERNIE-4.5-0.3B", "in pairs", {"head_dim": 16}),
+    Row("hunyuan_v1_dense", "Hunyuan-1.8B", "norms of heads", {"head_dim": 16}),
+    Row("gptj", "GPT-J 6B", "part of a head, in pairs", {"rotary_dim": 8}),
+    Row("gpt_neo", "GPT-Neo 1.3B", "windows", {"window_size": 12, "attention_types": LOCAL}),
+    Row("opt", "OPT-1.3B", "learned positions", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
+)
+
 RICHEST = {row.kind: row for row in ROWS}  # of each model_type the last, which has most of its own
 
 
@@ -186,4 +210,7 @@ def write_folders(rows: Iterable[Row], folder: Path) -> dict[str, Any]:
         networks[row.name].save_pretrained(folder / row.name)
         networks[row.name].name_or_path = str(folder / row.name)
         library.save(str(folder / row.name / "tokenizer.json"))
+        if row in TRACED:  # whose classes of tokenizers would read this one as another
+            settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+            (folder / row.name / "tokenizer_config.json").write_text(json.dumps(settings))
     return networks

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.functional import pad
 
 from export.errors import ExportError
@@ -36,6 +37,7 @@ IGNORED = frozenset(
 )
 SINKS = ("s_aux", "sinks")
 METHOD = "_attn"
+SDPA = "sdpa"  # of networks that call PyTorch's function themselves
 TOLERANCE = 1e-5
 
 
@@ -68,6 +70,7 @@ class Layer:
     key_size: int
     value_size: int
     softcap: float = 0.0
+    way: str = NAME  # in which it asked
 
     @property
     def head_size(self) -> int:
@@ -77,6 +80,7 @@ class Layer:
 
 Answer = Callable[[Call], Tensor]  # the output [B, S, H, Dv]
 _answers: list[Answer] = []
+_SDPA = functional.scaled_dot_product_attention
 
 
 def attention(
@@ -115,18 +119,50 @@ def attention(
 
 
 @contextmanager
-def answered(network: Any, answer: Answer) -> Iterator[None]:  # noqa: ANN401
-    """While entered, `answer` computes the attention of a network of transformers."""
+def answered(network: Any, answer: Answer, way: str = NAME) -> Iterator[None]:  # noqa: ANN401
+    """While entered, `answer` computes the attention of a network of transformers.
+
+    It is asked by the interface, by methods, or in the way `SDPA` by PyTorch's own function.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
 
+    masks = AttentionMaskInterface._global_mapping  # noqa: SLF001 - has no public way to restore
+    before, own = masks.get(way), functional.scaled_dot_product_attention
     AttentionInterface.register(NAME, attention)
-    AttentionMaskInterface.register(NAME, mask_of)
+    AttentionMaskInterface.register(way, mask_of)
     _answers.append(answer)
     try:
-        with asking(network.modules(), "_attn_implementation"), methods_replaced(network, answer):
+        if way == SDPA:
+            functional.scaled_dot_product_attention = partial(_of_torch, own, answer)
+        modules = network.modules()
+        with asking(modules, "_attn_implementation", way), methods_replaced(network, answer):
             yield
     finally:
         _answers.pop()
+        functional.scaled_dot_product_attention = own
+        if before is not None:
+            masks[way] = before
+
+
+def _of_torch(
+    own: Callable[..., Tensor],
+    answer: Answer,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Any = None,  # noqa: ANN401 - what `mask_of` gave
+    dropout_p: float = 0.0,  # noqa: ARG001 - of training
+    is_causal: bool = False,  # noqa: ARG001 - masks are read
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Attention in place of PyTorch's function."""
+
+    def eager(*inputs: Tensor) -> Tensor:
+        return own(*inputs, scale=scale, enable_gqa=enable_gqa).transpose(1, 2)
+
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    return answer(Call(query, key, value, attn_mask, factor, eager)).transpose(1, 2)
 
 
 @contextmanager
@@ -190,13 +226,13 @@ def _by_trial(own: Callable[..., Any], size: int, context: int) -> tuple[float, 
 
 
 @contextmanager
-def asking(modules: Iterable[Any], field_name: str) -> Iterator[None]:
+def asking(modules: Iterable[Any], field_name: str, way: str = NAME) -> Iterator[None]:
     """While entered, modules of transformers ask for our function; a field of them says whose."""
     configs = {id(each.config): each.config for each in modules if hasattr(each, "config")}
     before = [(config, getattr(config, field_name, None)) for config in configs.values()]
     try:
         for config, _ in before:
-            setattr(config, field_name, NAME)
+            setattr(config, field_name, way)
         yield
     finally:
         for config, name in before:
@@ -222,15 +258,21 @@ class Look:
             raise ExportError(f"layer {len(self.layers)} looks ahead: its mask is {call.mask}")
         value_size = call.value.shape[-1]
         sizes = num_heads, call.key.shape[1], size, value_size
-        layer = Layer(call.mask, call.scale, call.eager, *sizes, call.softcap)
+        way = SDPA if functional.scaled_dot_product_attention is not _SDPA else NAME
+        layer = Layer(call.mask, call.scale, call.eager, *sizes, call.softcap, way)
         self.layers.append(layer)
         return call.query.new_zeros(num_rows, num_tokens, num_heads, value_size)
 
 
-def looked_at(network: Any, forward: Callable[[], object], context: int) -> list[Layer]:  # noqa: ANN401
+def looked_at(
+    network: Any,  # noqa: ANN401
+    forward: Callable[[], object],
+    context: int,
+    way: str = NAME,
+) -> list[Layer]:
     """The layers of one forward pass, with their masks for texts of `context` tokens."""
     look = Look()
-    with torch.inference_mode(), answered(network, look), masks_read(context):
+    with torch.inference_mode(), answered(network, look, way), masks_read(context):
         try:
             forward()
         except ExportError:

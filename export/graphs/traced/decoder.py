@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from export.errors import ExportError
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
 from export.graphs.graph import check_fused, clean, export_program
-from export.graphs.traced.attention import Emit, Layer, answered, looked_at
+from export.graphs.traced.attention import SDPA, Emit, Layer, answered, looked_at
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
 from models.errors import reason
@@ -62,7 +62,13 @@ def layers_of(decoder: TracedDecoder) -> list[Layer]:
             f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
         )
     example = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
-    layers = looked_at(network, lambda: decoder(example), config.max_positions)
+    most = config.max_positions
+    try:
+        layers = looked_at(network, lambda: decoder(example), most)
+    except ExportError:
+        if not getattr(network, "_supports_sdpa", False):
+            raise
+        layers = looked_at(network, lambda: decoder(example), most, SDPA)
     if len(layers) != config.num_layers:
         raise ExportError(
             f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "
@@ -97,7 +103,7 @@ class TracedStep(nn.Module):
         head = decoder.network.get_output_embeddings()
         hook = head.register_forward_pre_hook(wanted)
         try:
-            with answered(decoder.network, emit):
+            with answered(decoder.network, emit, self.layers[0].way):
                 logits_NV = decoder.step(input_ids_BS, position_ids_BS)
         finally:
             hook.remove()
