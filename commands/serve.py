@@ -36,6 +36,8 @@ FOLDER_FLAGS = [
 
 def serve(sources: list[str] | None, adapter: list[str] | None, **values: Any) -> None:
     signal.signal(signal.SIGTERM, _end)  # process 1 of a container has no other way to be ended
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+        signal.signal(signal.SIGHUP, _end)
     of_folders = {name: values.pop(name) for name in FOLDER_FLAGS}
     if not sources:
         if adapter:

@@ -31,6 +31,7 @@ Recipe = Callable[[Checkpoint, ExportSettings, HeldOut, OnStep], ExportedModel]
 RECIPES: dict[str, Recipe] = {  # by the network's name in models/networks/kinds.py
     "gpt": export_decoder,
     "llama": export_decoder,
+    "traced-decoder": export_decoder,
     "vision-transformer": export_vision,
     "recurrent": export_recurrent,
     "transformer": export_encoder_decoder,

@@ -28,7 +28,7 @@ def make(job: dict[str, Any], repository: Path, on_step: Callable[[str], None]) 
     num_weights = sum(each.numel() for each in checkpoint.model.parameters())
     target, precision = job["device"], job["precision"]
     if precision == "auto" and target == "cpu":
-        is_kept = bool(checkpoint.kept) and checkpoint.task == "text-generation"
+        is_kept = checkpoint.task == "text-generation" and bool(checkpoint.kept())
         precision = default_precision(num_weights, has_cuda=False, is_kept=is_kept)
     settings = ExportSettings(
         name=MODEL, repository=repository, precision=precision, target=target, **job["export"]

@@ -7,6 +7,7 @@ docs/how-to/cuda.md says what was verified on CUDA.
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,18 @@ SERVER_BYTES = 150_000_000
 START_S = 20.0
 SECONDS_PER_WEIGHT = {"fp32": 2.0e-7, "int8": 6.0e-7}
 LARGEST_IN_FLOAT = 500_000_000  # weights of a model that is served in fp32 on a CPU by default
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+CGROUP = Path("/sys/fs/cgroup")
+# Of both versions of control groups: limit, use, and the line of memory.stat with file pages that
+# the system takes back first.
+CGROUP_FILES = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
 MEMORY_INFO = Path("/proc/meminfo")
 
 
@@ -93,5 +105,15 @@ def free_memory() -> int:
         name, _, rest = line.partition(":")
         if name == "MemAvailable":
             free = int(rest.split()[0]) * 1024
-    limit = CGROUP_LIMIT.read_text().strip() if CGROUP_LIMIT.is_file() else "max"
-    return min(free, int(limit)) if limit.isdecimal() else free
+    return min([free, *_free_in_cgroup(CGROUP)])
+
+
+def _free_in_cgroup(root: Path) -> Iterator[int]:
+    """Bytes up to the container's limit, where it has one."""
+    for limit, used, statistics, taken_back in CGROUP_FILES:
+        text = (root / limit).read_text().strip() if (root / limit).is_file() else "max"
+        if text.isdecimal() and (root / used).is_file():
+            lines = (root / statistics).read_text().splitlines()
+            numbers = dict(line.rsplit(" ", 1) for line in lines)
+            in_use = int((root / used).read_text()) - int(numbers.get(taken_back, 0))
+            yield max(0, int(text) - in_use)

@@ -10,7 +10,7 @@ from rich.console import Console
 from commands.errors import FAILURE
 from commands.flags import argument, command_of, flag, flags_of
 from commands.folders.settings import FolderSettings
-from commands.folders.sources import folder_of, parse_source
+from commands.folders.sources import folder_of, outline_of, parse_source
 from commands.train.messages import messages
 from models.recipes.import_settings import ImportSettings
 from service.contract.precision import CHOICES
@@ -40,8 +40,14 @@ def _explain(
         folders = FolderSettings(revision=revision, offline=offline, folder_cache=folder_cache)
         given = parse_source(source)
         wish = GraphWish(given.variant or variant, precision)
-        plan = recognise(folder_of(given, folders), wish)
-        explanation = explained(source, plan, settings, precision, folders.cache)
+        with outline_of(given, folders) as outline:
+            folder = outline.folder if outline else folder_of(given, folders)
+            plan = recognise(folder, wish)
+            explanation = explained(
+                source, plan, settings, precision, folders.cache, has_values=outline is None
+            )
+            if outline is not None:
+                explanation = explanation.of_outline(given.where, outline)
     if as_json:
         typer.echo(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False))
     else:

@@ -6,10 +6,10 @@ docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -25,9 +25,12 @@ from commands.folders.cost import (
     free_memory,
 )
 from commands.folders.details import Details
-from models.checkpoints.plan import ONNX, File, Plan
+from models.checkpoints.plan import BYTES_BY_DTYPE, ONNX, File, Plan
 from models.recipes.import_settings import ImportSettings
 from models.writing import amount
+
+if TYPE_CHECKING:
+    from models.checkpoints.outline import Outline
 
 INSTALL = "pip install 'attendant[cpu,train]'"
 INSTALL_ONNX = "pip install onnx safetensors"
@@ -44,7 +47,26 @@ class Explanation:
     cost: Cost
     free_memory_bytes: int
     free_disk_bytes: int
-    details: Details | None = None  # None without PyTorch, or where the plan refuses already
+    # None without PyTorch, where the plan refuses already, and where weights would be read.
+    details: Details | None = None
+    download_bytes: int = 0  # of files that are not in the hub's cache
+
+    def of_outline(self, hub_id: str, outline: "Outline") -> "Explanation":
+        """The explanation of a repository whose weights are not here, named by its id."""
+
+        def named(text: str) -> str:
+            return text.replace(str(outline.folder), hub_id)
+
+        plan, details = self.plan, self.details
+        if details is not None:
+            remarks = tuple(map(named, details.remarks))
+            details = replace(details, refusal=named(details.refusal), remarks=remarks)
+        return replace(
+            self,
+            plan=replace(plan, folder=Path(hub_id), refusal=named(plan.refusal)),
+            details=details,
+            download_bytes=outline.num_missing_bytes(file.name for file in plan.taken),
+        )
 
     @property
     def refusal(self) -> str:
@@ -78,6 +100,7 @@ class Explanation:
             "refusal": self.refusal,
             "details": asdict(self.details) if self.details else None,
             "cost": asdict(self.cost),
+            "download_bytes": self.download_bytes,
             "free_memory_bytes": self.free_memory_bytes,
             "free_disk_bytes": self.free_disk_bytes,
             "missing": self.missing,
@@ -86,11 +109,22 @@ class Explanation:
 
 
 def explain(
-    source: str, plan: Plan, settings: ImportSettings, precision: str, cache: Path
+    source: str,
+    plan: Plan,
+    settings: ImportSettings,
+    precision: str,
+    cache: Path,
+    *,
+    has_values: bool = True,
 ) -> Explanation:
-    """The explanation of a folder whose graph would be of that precision, kept in `cache`."""
+    """The explanation of a folder whose graph would be of that precision, kept in `cache`.
+
+    Without values, as in an outline, the import's code is asked where it needs headers alone.
+    """
     details = None
-    if not plan.refusal and plan.needs and not [n for n in plan.needs if find_spec(n) is None]:
+    is_readable = has_values or _is_read_by_headers(plan)
+    has_libraries = all(find_spec(name) for name in plan.needs)
+    if not plan.refusal and plan.needs and has_libraries and is_readable:
         details = _details(plan, settings)
     num_weights = (details.num_weights if details else 0) or plan.num_weights
     chosen = precision
@@ -100,6 +134,12 @@ def explain(
     if plan.form == ONNX.name:
         cost = cost_of_graph(plan.num_bytes, plan.precision)
     return Explanation(source, plan, cost, free_memory(), free_disk(cache), details)
+
+
+def _is_read_by_headers(plan: Plan) -> bool:
+    """Whether all weights are floats in safetensors; small tensors of others are read."""
+    is_float = bool(plan.stored_as) and set(plan.stored_as) <= set(BYTES_BY_DTYPE)
+    return is_float and not any(file.name.endswith((".bin", ".pt")) for file in plan.taken)
 
 
 def _details(plan: Plan, settings: ImportSettings) -> Details:
@@ -207,7 +247,9 @@ def _files(files: Iterable[File]) -> Table:
 def _cost(explanation: Explanation) -> str:
     cost = explanation.cost
     flag = "--variant" if explanation.plan.form == ONNX.name else "--precision"
+    fetched = explanation.download_bytes
     return (
+        f"{f'{amount(fetched)} to fetch, ' if fetched else ''}"
         f"about {amount(cost.export_memory_bytes)} of memory and {cost.seconds:.0f} s for the "
         f"first start in {cost.precision} ({flag}), {amount(cost.disk_bytes)} on disk, then "
         f"{amount(cost.serve_memory_bytes)} of memory; here {amount(explanation.free_memory_bytes)}"

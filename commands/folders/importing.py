@@ -27,14 +27,16 @@ from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder
 from models.checkpoints.peft import read_peft
 from models.checkpoints.plan import OWN_FORMAT
+from models.checkpoints.ways_out import ELSEWHERE
 from models.checkpoints.yes_no import as_yes_no_scorer, read_template, with_pair_template
-from models.errors import SettingError
+from models.errors import CheckpointError, SettingError
 from models.json_files import read_object
 from models.networks.decoder_readers import DecoderEmbedder, DecoderReader, without_output
 from models.networks.gpt import GPT
 from models.networks.heads import TextEmbedder
 from models.networks.llama import Llama
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
+from models.networks.traced import TracedDecoder
 from models.networks.vector_maps import VectorMaps, VectorNorm
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 
@@ -86,7 +88,11 @@ def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:
     """The checkpoint of a folder or hub id, as the settings ask for it."""
     head_task = settings.task if settings.task in ONE_OUTPUT_TASKS else None
     is_changed = settings.adapter is not None or settings.yes_no is not None
-    checkpoint = load_checkpoint(source, settings.context, head_task, leaves_weights=not is_changed)
+    checkpoint = load_checkpoint(
+        source, settings.context, head_task, settings.network, leaves_weights=not is_changed
+    )
+    if isinstance(checkpoint.model, TracedDecoder):
+        _check_traceable(checkpoint.model, source)
     if settings.adapter is not None:
         checkpoint = merged(read_peft(Path(settings.adapter)), checkpoint)
     if settings.yes_no is not None:
@@ -101,6 +107,17 @@ def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:
     if settings.origin is not None:
         checkpoint = replace(checkpoint, origin=settings.origin)
     return checkpoint
+
+
+def _check_traceable(model: TracedDecoder, source: str) -> None:
+    """Raise `CheckpointError` for a network that no graph can be made of, before it is written."""
+    from export.errors import ExportError
+    from export.graphs.traced.decoder import layers_of
+
+    try:
+        layers_of(model)
+    except ExportError as error:
+        raise CheckpointError(f"{source}: {error}; {ELSEWHERE}") from error
 
 
 def imported(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> Checkpoint:

@@ -11,23 +11,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from commands.folders.adapters import adapter_entry, options_for
 from commands.folders.cache import Cache, Entry
-from commands.folders.cost import Cost, cost_of, cost_of_graph, default_precision, free_memory
-from commands.folders.explanation import install_of
+from commands.folders.fetching import showing_progress
 from commands.folders.keys import contents_of, key_of
 from commands.folders.reports import Reports, decisions
-from commands.folders.running import PreparationError, run_worker
+from commands.folders.room import Asked, check_outline, check_room
+from commands.folders.running import run_worker
 from commands.folders.settings import FolderSettings
-from commands.folders.sources import Source, commit_of, folder_of, parse_source
+from commands.folders.sources import Source, commit_of, folder_of, outline_of, parse_source
 from models.checkpoints.graph_files import GraphWish
 from models.checkpoints.plan import (
     ONNX,
-    Plan,
     check_small_files,
     has_torch,
     is_repository,
@@ -123,7 +121,7 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         if not folder.is_dir():
             recognise(folder).check()
         contents: object = contents_of(folder)
-    elif commit is None:
+    elif commit is None:  # the hub does not answer, and its cache is asked
         folder = _fetched(source, wishes)
         contents = [source.where, folder.name]
     else:
@@ -147,11 +145,20 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
     if entry is not None:
         reports.say(f"{source.name}: kept from an earlier start ({decisions(entry.facts)})")
         return Path(str(entry.facts["folder"])), entry
-    if commit is not None:
-        folder = _fetched(source, wishes)
+    asked, is_checked = Asked(wishes.precision, wishes.target), False
+    if not source.is_folder:
+        with outline_of(source, wishes.settings) as outline:
+            if outline is not None:
+                to_fetch = check_outline(source, outline, wish, asked, cache, reports)
+                is_checked = True
+                with showing_progress(source.name, outline.snapshot, to_fetch, reports):
+                    folder = _fetched(source, wishes)
+        if commit is not None and not is_checked:
+            folder = _fetched(source, wishes)
     plan = recognise(folder, wish)
     plan.check()
-    cost = _check_room(source, plan, wishes, cache, reports)
+    if not is_checked:
+        check_room(source, plan, asked, cache, reports)
     job = {
         "form": plan.form,
         "folder": str(folder),
@@ -168,7 +175,9 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
             "source": source.where,
             "folder": str(folder.resolve()),
             "options": options,
-            **run_worker({**job, "target": str(target)}, source.name, cost.seconds, reports),
+            **run_worker(
+                {**job, "target": str(target)}, source.name, asked.cost(plan).seconds, reports
+            ),
         },
         lambda: reports.say(
             f"{source.name}: another process makes the same export, and is waited for"
@@ -194,46 +203,3 @@ def _text_of(path: str | None) -> str | None:
 
 def _fetched(source: Source, wishes: Wishes) -> Path:
     return folder_of(source, wishes.settings, check_small_files)
-
-
-def _check_room(source: Source, plan: Plan, wishes: Wishes, cache: Cache, reports: Reports) -> Cost:
-    """The estimate of an export. Raises where a library or disk is missing, before it begins."""
-    missing = [name for name in plan.needs if find_spec(name) is None]
-    if missing:
-        raise PreparationError(
-            f"the first start of {source.where} needs {', '.join(missing)}, which makes the graph "
-            f"of its weights: {install_of(plan)}; later starts, and serving, do not need it"
-        )
-    cost = _cost_of(plan, wishes)
-    cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it
-    free = free_memory()
-    what = plan.architecture or plan.model_type
-    if plan.form == ONNX.name:
-        others = ", ".join(plan.variants)
-        reports.say(
-            f"{source.name}: {plan.graph} ({plan.precision}, {amount(plan.num_bytes)}) of a folder "
-            f"{plan.what}{f', {what}' if what else ''}; also there: {others or 'none'} (--variant)"
-        )
-    else:
-        reports.say(
-            f"{source.name}: a folder {plan.what}, {what}, "
-            f"{amount(plan.num_bytes)} of weights; the export takes about {cost.seconds:.0f} s, "
-            f"{amount(cost.export_memory_bytes)} of memory and {amount(cost.disk_bytes)} of disk"
-        )
-    if cost.export_memory_bytes > free:
-        reports.say(
-            f"{source.name}: warning: {amount(free)} of memory are free, so the export may fail: "
-            "export it on a larger machine (attendant import, attendant export), and serve the "
-            "model repository here"
-        )
-    return cost
-
-
-def _cost_of(plan: Plan, wishes: Wishes) -> Cost:
-    if plan.form == ONNX.name:
-        return cost_of_graph(plan.num_bytes, plan.precision)
-    precision = wishes.precision
-    if precision == "auto":
-        has_cuda, is_kept = wishes.target == "cuda", bool(plan.kept)
-        precision = default_precision(plan.num_weights, has_cuda=has_cuda, is_kept=is_kept)
-    return cost_of(plan.num_weights, precision)

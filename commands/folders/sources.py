@@ -5,14 +5,19 @@ A path that exists wins over a hub id; ./x is never an id. Imports no PyTorch.
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os.path import exists  # Path.exists raises for names that no file system takes
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands.folders.settings import FolderSettings
 from models.checkpoints.plan import name_of
 from models.errors import CheckpointError, shown
+
+if TYPE_CHECKING:
+    from models.checkpoints.outline import Outline
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -69,16 +74,37 @@ def folder_of(
     """The folder on this machine; a hub id is downloaded first. Raises `CheckpointError`."""
     if source.is_folder:
         return Path(source.where)
-    try:
+    with _having_the_hub(source):
         from models.checkpoints.hub import download_folder
+    return download_folder(
+        source.where,
+        revision=source.revision or settings.revision,
+        is_offline=is_offline(settings),
+        check=check,
+    )
+
+
+@contextmanager
+def outline_of(source: Source, settings: FolderSettings) -> Iterator["Outline | None"]:
+    """A hub id's folder without its weights; None of a folder, and where the hub is not asked."""
+    if source.is_folder or is_offline(settings):
+        yield None
+        return
+    with _having_the_hub(source):
+        from models.checkpoints.outline import outlined
+    with outlined(source.where, source.revision or settings.revision) as outline:
+        yield outline
+
+
+@contextmanager
+def _having_the_hub(source: Source) -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise CheckpointError(
             f"there is no folder {source.where!r}, and hub ids need {error.name}: "
             "pip install huggingface-hub"
         ) from error
-    revision = source.revision or settings.revision
-    is_offline = settings.offline or is_offline_by_variable()
-    return download_folder(source.where, revision=revision, is_offline=is_offline, check=check)
 
 
 def commit_of(source: Source, settings: FolderSettings) -> str | None:
@@ -89,7 +115,7 @@ def commit_of(source: Source, settings: FolderSettings) -> str | None:
     revision = source.revision or settings.revision or "main"
     if COMMIT.fullmatch(revision):
         return revision
-    if not settings.offline and not is_offline_by_variable():
+    if not is_offline(settings):
         asked = _commit_of_hub(source.where, revision)
         if asked is not None:
             return asked
@@ -112,5 +138,6 @@ def _commit_of_hub(hub_id: str, revision: str) -> str | None:
     return sha
 
 
-def is_offline_by_variable() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").lower() in OFFLINE
+def is_offline(settings: FolderSettings) -> bool:
+    """Whether the hub is not to be asked, by a flag or by the hub's own variable."""
+    return settings.offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in OFFLINE

@@ -24,6 +24,7 @@ MAKERS: Mapping[str, str] = {
     "attendant": "commands.folders.checkpoint_maker:make",
     "sentence-transformers": "commands.folders.checkpoint_maker:make",
     "transformers": "commands.folders.checkpoint_maker:make",
+    "traced": "commands.folders.checkpoint_maker:make",
     "gguf": "commands.folders.checkpoint_maker:make",
     "onnx": "commands.folders.onnx_maker:make",
     "adapter": "commands.folders.adapter_maker:make",

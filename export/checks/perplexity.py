@@ -15,7 +15,7 @@ import torch
 
 from export.checks.decoding import open_graph
 from export.errors import ExportError
-from export.graphs.cached_decoder import DecoderNetwork
+from export.graphs.cached_decoder import AnyDecoder
 
 WINDOW_TOKENS = 256
 MAX_WINDOWS = 16  # spread over the text: 4,080 predictions take seconds, and noise is below 1 %
@@ -37,7 +37,7 @@ def windows_of(token_ids: Sequence[int], max_tokens: int, first: Sequence[int] =
     return np.stack([np.array([*first, *token_ids[start : start + size]]) for start in starts])
 
 
-def network_perplexity(network: DecoderNetwork, windows: np.ndarray) -> float:
+def network_perplexity(network: AnyDecoder, windows: np.ndarray) -> float:
     """The network's perplexity by PyTorch, in float32."""
 
     def logits_of(rows: np.ndarray) -> np.ndarray:

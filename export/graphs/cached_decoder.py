@@ -42,6 +42,7 @@ from models.networks.llama import (
     Llama,
     LlamaLayer,
 )
+from models.networks.traced import TracedDecoder
 from service.contract.manifest import Precision
 from service.generation.decoders.decoder import INPUTS as INPUTS_BUT_POSITIONS
 from service.generation.decoders.decoder import POSITIONS
@@ -52,6 +53,7 @@ FIRST_LENGTH, NORMS_AT = 5, 14  # places among the operator's inputs
 EPSILON = "qk_norm_epsilon"
 ROTATED_MULTIPLE = 16  # the operator rotates heads whose size is a multiple of this
 DecoderNetwork: TypeAlias = GPT | Llama
+AnyDecoder: TypeAlias = DecoderNetwork | TracedDecoder  # the last has a graph of its own code
 INPUTS = (*INPUTS_BUT_POSITIONS, POSITIONS)
 NUM_ROWS, NUM_CACHED = 2, 16  # of the example that is traced: no two sizes are equal
 

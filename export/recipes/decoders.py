@@ -11,22 +11,25 @@ import numpy as np
 import onnx
 
 from export.checks.adapted_decoding import check_adapted
-from export.checks.decoding import ParityLimits, measure_parity
+from export.checks.decoding import ParityLimits, is_large, logits_rounding, measure_parity
+from export.checks.kinds import measure_kinds
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
 from export.checks.perplexity import graph_perplexity, network_perplexity, windows_of
 from export.checks.provider_support import check_supported
+from export.checks.traced_decoding import check_traced
 from export.errors import ExportError
 from export.examples import example_fields
 from export.general_examples import examples_for
 from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
-from export.graphs.cached_decoder import OPERATOR, DecoderNetwork, trace_decoder
+from export.graphs.cached_decoder import OPERATOR, AnyDecoder, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.gated_layers import rotated_pairs
 from export.graphs.graph import check_fused, fused_ops
 from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
+from export.graphs.traced.decoder import trace_traced
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
 from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
@@ -41,6 +44,7 @@ from models.checkpoints.chat_templates import end_of_turn
 from models.checkpoints.checkpoint import Checkpoint
 from models.networks.gpt import GPT
 from models.networks.llama import Llama
+from models.networks.traced import TracedDecoder
 from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
 from service.contract.precision import HALF, INT8_PRODUCTS
 from service.runtime.cpus import cpu_flags
@@ -53,10 +57,10 @@ GEMMA = "gelu_tanh"  # the activation of all Gemmas, and of no other family of L
 # would have chosen otherwise is the precision's cost, large with random weights; the last limit
 # only tells a coarse graph from a wrong one.
 LIMITS: dict[Precision, ParityLimits] = {
-    "fp32": ParityLimits(1e-3, 0.0, 1e-4, 0.0),
+    "fp32": ParityLimits(1e-5, 0.0, 1e-4, 0.0),
     "fp16": ParityLimits(0.5, 0.05, 0.5, 0.05),
     # Compared in float32, with weights of eight bits: only those move what PyTorch would choose.
-    "bf16": ParityLimits(1e-3, 0.0, 1e-4, 0.25),
+    "bf16": ParityLimits(1e-5, 0.0, 1e-4, 0.25),
     "int8": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int8-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
     "int4-weights": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
@@ -80,7 +84,7 @@ def export_decoder(
     Perplexity is measured on held-out text, where it is given.
     """
     network, windows = checkpoint.model, None
-    assert isinstance(network, GPT | Llama), "others have their own recipe"
+    assert isinstance(network, GPT | Llama | TracedDecoder), "others have their own recipe"
     check_templates(checkpoint.chat)
     if held_out.text is not None:
         encoding = checkpoint.tokenizer.encode(held_out.text)
@@ -131,9 +135,9 @@ def _with_stored(checkpoint: Checkpoint, settings: ExportSettings) -> ExportSett
     """
     is_exact = not cpu_flags().isdisjoint(INT8_PRODUCTS)
     is_open = settings.precision == "auto" and settings.target != "cuda"
-    if is_open and checkpoint.kept and is_exact:
+    if is_open and is_exact and checkpoint.kept():
         return replace(settings, precision="stored")
-    if settings.precision == "stored" and not checkpoint.kept:
+    if settings.precision == "stored" and not checkpoint.kept():
         raise ExportError(
             "precision is stored, which is for rounded weights that the CPU computes with as they "
             f"are; {checkpoint.origin} has none: choose auto, int8 or int4-weights"
@@ -141,7 +145,7 @@ def _with_stored(checkpoint: Checkpoint, settings: ExportSettings) -> ExportSett
     return settings
 
 
-def _ends(checkpoint: Checkpoint, network: DecoderNetwork) -> tuple[int, ...]:
+def _ends(checkpoint: Checkpoint, network: AnyDecoder) -> tuple[int, ...]:
     """The tokens that end a text: the network's, and the one that ends a turn of a conversation."""
     spelled = end_of_turn(checkpoint.chat)
     of_turn = checkpoint.tokenizer.token_to_id(spelled) if spelled is not None else None
@@ -154,7 +158,7 @@ class _Decoder:
     """One network in any precision; what several of them need is computed once."""
 
     checkpoint: Checkpoint
-    network: DecoderNetwork
+    network: AnyDecoder
     settings: ExportSettings
     windows: np.ndarray | None  # of held-out text
     on_step: OnStep
@@ -164,10 +168,12 @@ class _Decoder:
         if kind.precision in HALF:
             return self._build_half(kind)
         network, precision = self.network, kind.precision
+        if is_large(network) and precision != "fp32" and not isinstance(network, TracedDecoder):
+            self._check_kinds(network)
         graph, prefill = self._graphs(precision)
         self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
         parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
-        LIMITS[precision].check(parity)
+        LIMITS[precision].check(parity, lambda: logits_rounding(network))
         variant = Variant(
             precision,
             fused_ops(graph),
@@ -179,6 +185,12 @@ class _Decoder:
         )
         return Built(graph, variant, prefill, adapted=self._with_adapters(graph, precision))
 
+    def _check_kinds(self, network: DecoderNetwork) -> None:
+        """Raise `ExportError` where a layer of any kind is traced to something else."""
+        self.on_step("comparing a layer of each kind with PyTorch in float32")
+        small, parity = measure_kinds(network)
+        LIMITS["fp32"].check(parity, lambda: logits_rounding(small))
+
     def _with_adapters(
         self, plain: onnx.ModelProto, precision: Precision
     ) -> onnx.ModelProto | None:
@@ -189,12 +201,12 @@ class _Decoder:
         if precision not in FLOAT:
             graph = self._quantize(graph, precision)
         self.on_step(f"{precision}: comparing rows with adapters with merged weights")
-        check_adapted(self.network, plain, graph, is_exact=precision == "fp32")
+        check_adapted(_own(self.network, "lora_rank"), plain, graph, is_exact=precision == "fp32")
         return graph
 
     def _build_half(self, kind: GraphKind) -> Built:
         """Graphs in fp16 and bf16; on CUDA they give candidates for sampling too."""
-        network, (precision, layout) = self.network, kind
+        network, (precision, layout) = _own(self.network, kind.precision), kind
         _check_range(network, precision)
         is_for_cuda = self.settings.target != "cpu"
         self.on_step(f"{kind.name}: tracing the graph")
@@ -208,7 +220,7 @@ class _Decoder:
             checked = with_norms_apart(widened(graph) if precision == "bf16" else graph)
             self.on_step(f"{kind.name}: comparing cached decoding with recomputing from scratch")
             measured = measure_parity(network, checked, is_exact=False)
-            LIMITS[precision].check(measured)
+            LIMITS[precision].check(measured, lambda: logits_rounding(network))
             parity = measured.to_dict()
             perplexity = self._checked_perplexity(checked, precision)
         if is_for_cuda:
@@ -243,7 +255,9 @@ class _Decoder:
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
-            prefill = self._quantize(trace_prefill(self._evened, largest), precision)
+            prefill = self._quantize(
+                trace_prefill(_own(self._evened, "kv_cache int8"), largest), precision
+            )
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
         check_fused(graph, OPERATOR, self.network.config.num_layers)
@@ -253,6 +267,11 @@ class _Decoder:
     def _traced(self) -> onnx.ModelProto:
         network = self._evened
         self.on_step("tracing the graph")
+        if isinstance(network, TracedDecoder):
+            traced = trace_traced(network)
+            self.on_step("comparing the graph with transformers")
+            check_traced(network, traced)
+            return traced
         return trace_decoder(network, precision="fp32")
 
     @cached_property
@@ -261,11 +280,12 @@ class _Decoder:
         self.on_step("tracing the graph with adapters")
         targets = settings.adapted_products()
         return trace_adapted(
-            self.network, AdapterPlan(settings.lora_rank, settings.lora_slots, targets)
+            _own(self.network, "lora_rank"),
+            AdapterPlan(settings.lora_rank, settings.lora_slots, targets),
         )
 
     @cached_property
-    def _evened(self) -> DecoderNetwork:
+    def _evened(self) -> AnyDecoder:
         """The network with channels that int8 rounds well; it computes the same bits."""
         precisions = {kind.precision for kind in self.settings.graphs(AUTO)}
         if "int8" not in precisions or not isinstance(self.network, Llama):
@@ -290,7 +310,7 @@ class _Decoder:
         if precision == "int8-weights":
             return quantize_blocks(graph, bits=8)
         if precision == "stored":
-            graph = keep_stored(graph, self.checkpoint.kept)
+            graph = keep_stored(graph, self.checkpoint.kept())
             if not forms_of(graph).keys() - {FLOAT_WEIGHTS}:
                 raise ExportError(
                     "precision is stored, but no product has the numbers that the folder had "
@@ -358,12 +378,23 @@ def _check_adapters(settings: ExportSettings) -> None:
         raise ExportError(f"lora_rank is {settings.lora_rank}: {reason}")
 
 
-def _needs_range(network: DecoderNetwork) -> bool:
+def _own(network: AnyDecoder, what: str) -> DecoderNetwork:
+    """The network, where only one of ours will do. Raises `ExportError` for transformers' own."""
+    if isinstance(network, TracedDecoder):
+        raise ExportError(
+            f"{what} is for networks of Attendant's own, and this one is traced from transformers: "
+            "take fp32, int8, int8-weights or int4-weights, without adapters and with the cache "
+            "in float"
+        )
+    return network
+
+
+def _needs_range(network: AnyDecoder) -> bool:
     """Whether it is of a family whose values float16 cannot hold: Gemma's."""
     return isinstance(network, Llama) and network.config.activation == GEMMA
 
 
-def _check_range(network: DecoderNetwork, precision: Precision) -> None:
+def _check_range(network: AnyDecoder, precision: Precision) -> None:
     """Raise `ExportError` for values that float16 cannot hold."""
     if precision == "fp16" and _needs_range(network):
         raise ExportError(

@@ -7,13 +7,12 @@ docs/how-to/cuda.md says what was verified on CUDA.
 import copy
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import onnx
 
 from export.checks.decoding import DecoderParity, ParityLimits
-from export.checks.encoder_decoding import measure_parity, measure_texts, rounding_of
+from export.checks.encoder_decoding import logits_rounding, measure_parity, measure_texts
 from export.checks.provider_support import check_supported
 from export.errors import ExportError
 from export.examples import example_fields
@@ -32,7 +31,7 @@ from models.networks.transformer import Transformer
 from service.contract.manifest import GraphDevice, Manifest, Precision, Variant
 from service.contract.precision import HALF
 
-LIMITS = ParityLimits(1e-3, 0.0, 1e-4, 0.0)
+LIMITS = ParityLimits(1e-5, 0.0, 1e-4, 0.0)
 # Of graphs that round, written for texts: no neighbour may change them. What PyTorch would have
 # chosen otherwise is the precision's cost, which the manifest states; the limit only tells a coarse
 # graph from a wrong one.
@@ -143,13 +142,5 @@ def _build_quantized(
 
 
 def check_parity(parity: DecoderParity, network: Transformer) -> None:
-    """Raise `ExportError` where graphs are further from the network than roundings bring them.
-
-    Where a network is so steep that float32 itself costs more than `LIMITS`, graph and network may
-    both be as far from what is exact.
-    """
-    limits = LIMITS
-    if parity.max_abs_error > LIMITS.max_abs_error:
-        most = max(LIMITS.max_abs_error, 2 * rounding_of(network))
-        limits = replace(LIMITS, max_abs_error=most)
-    limits.check(parity)
+    """Raise `ExportError` where graphs are further from the network than roundings bring them."""
+    LIMITS.check(parity, lambda: logits_rounding(network))

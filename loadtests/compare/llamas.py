@@ -6,19 +6,16 @@ is shorter than theirs, as no traffic is longer. The tokenizers have bytes and m
 engines are given tokens.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 from loadtests.compare.models import (
-    END_OF_TEXT,
     enlarge,
     greedy_reference,
     reference_path,
-    write_tokenizer_config,
 )
+from loadtests.load.byte_pairs import write_byte_pairs
 
 SMOLLM2, QWEN2 = "smollm2", "qwen2"
 CONTEXT = 2_048
@@ -99,36 +96,6 @@ def write_llama(folder: Path, name: str) -> None:
         norm = model.model.norm.weight
         norm.copy_(torch.where(torch.rand_like(norm) < 0.5, -1.0, 1.0))
     model.save_pretrained(target)
-    _write_tokenizer(target, shape.vocab_size)
+    write_byte_pairs(target, shape.vocab_size, CONTEXT)
     reference = greedy_reference(target, CHECK_PROMPTS, CHECK_TOKENS, 64, LIKELY)
     reference.write(reference_path(folder, name))
-
-
-def _write_tokenizer(folder: Path, vocab_size: int) -> None:
-    """The end of a text as token 0, bytes, pairs of bytes, and triples while there is room."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    num_merges = vocab_size - 1 - len(alphabet)
-    merges = list(islice(_merges(alphabet), num_merges))
-    pieces = (END_OF_TEXT, *alphabet, *(first + second for first, second in merges))
-    vocabulary = {piece: index for index, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([END_OF_TEXT])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    write_tokenizer_config(
-        folder,
-        tokenizer_class="PreTrainedTokenizerFast",
-        model_max_length=CONTEXT,
-        **{f"{kind}_token": END_OF_TEXT for kind in ("bos", "eos", "unk", "pad")},
-    )
-
-
-def _merges(alphabet: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pairs, each of which is another text."""
-    pairs = list(product(alphabet, alphabet))
-    yield from pairs
-    for first, second in pairs:
-        yield from ((first + second, third) for third in alphabet)

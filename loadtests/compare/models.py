@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from loadtests.load.byte_pairs import END_OF_TEXT, write_tokenizer_config
+
 BERT, GPT2 = "bert", "gpt2"
 SPREAD = {BERT: 2.0, GPT2: 4.0}  # how many times larger
 CORPUS_CHARACTERS = 8_000_000
 BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
 LEAST_VOCABULARY = 49_152  # of all decoders that are compared
-END_OF_TEXT = "<|endoftext|>"
 # Keys that folders of the hub have, transformers 5 does not write, and converters still read.
 OLD_KEYS: dict[str, dict[str, object]] = {
     BERT: {
@@ -239,7 +240,3 @@ def _fill(tokenizer: "tokenizers.Tokenizer", size: int) -> None:  # type: ignore
     """Tokens that no text has, where the corpus ran out of pairs before the vocabulary was full."""
     missing = size - tokenizer.get_vocab_size()
     tokenizer.add_tokens([f"<unused{number}>" for number in range(missing)])
-
-
-def write_tokenizer_config(folder: Path, **values: object) -> None:
-    (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=1))

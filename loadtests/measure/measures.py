@@ -5,6 +5,7 @@ from loadtests.measure.adapters import ADAPTERS
 from loadtests.measure.batching import BATCHING
 from loadtests.measure.bulk import BULK
 from loadtests.measure.cost import COST
+from loadtests.measure.folders import FOLDERS
 from loadtests.measure.generation import OVERHEAD
 from loadtests.measure.grammars import GRAMMARS
 from loadtests.measure.instructions import INSTRUCTIONS
@@ -27,5 +28,6 @@ MEASURES = (
     ADAPTERS,
     ACCURACY,
     STARTUP,
+    FOLDERS,
     OBSERVABILITY,
 )

@@ -32,9 +32,10 @@ from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder, is_hub_id
 from models.checkpoints.huggingface import CONFIG_FILE, load_pretrained
 from models.checkpoints.lazy import realise
+from models.checkpoints.llama import factor_of
 from models.checkpoints.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE
 from models.checkpoints.rounded.kept import Kept
-from models.checkpoints.rounded.kept_files import read_kept, to_bytes
+from models.checkpoints.rounded.kept_files import to_bytes
 from models.checkpoints.sampling_defaults import read_sampling
 from models.checkpoints.stored_maps import source_of
 from models.checkpoints.weights import (
@@ -44,6 +45,7 @@ from models.checkpoints.weights import (
     check_digest,
     kept_weights,
     lazy_tensors,
+    own_kept_weights,
     weights_left_in_files,
 )
 from models.checkpoints.writing_weights import num_bytes, write_tensors
@@ -88,8 +90,8 @@ class Checkpoint:
     source: Mapping[str, Any] = field(default_factory=dict)  # its family: see `source_of`
     # Its comparison with the folder that it was imported from: see `Certificate`.
     certificate: Mapping[str, Any] = field(default_factory=dict)
-    # Weights of a decoder with the numbers that its folder has rounded them to: see `Kept`.
-    kept: tuple[Kept, ...] = ()
+    # Reads weights of a decoder with the numbers that its folder has rounded them to: see `Kept`.
+    kept: Callable[[], tuple[Kept, ...]] = tuple
 
     def __post_init__(self) -> None:
         kind, config = kind_of(self.model), self.config
@@ -157,24 +159,25 @@ def load_checkpoint(
     source: str | Path,
     context: int | None = None,
     task: str | None = None,
+    network: str = "auto",
     *,
     leaves_weights: bool = False,
 ) -> Checkpoint:
     """A checkpoint from our own folder, a Hugging Face folder or, without a folder, a hub id.
 
     `context` bounds the tokens of an imported decoder's texts, as `decoder_config` says; `task` is
-    for an imported head with one output, as `score_head` says. With `leaves_weights`, those of a
-    decoder that continues texts stay in the files, which must then stay as they are: see
-    `LazyTensor`.
+    for an imported head with one output, as `score_head` says; `network` as `is_traced` says. With
+    `leaves_weights`, those of a decoder that continues texts stay in the files, which must then
+    stay as they are: see `LazyTensor`.
     """
     with weights_left_in_files() if leaves_weights else nullcontext():
-        checkpoint = _load(source, context, task)
+        checkpoint = _load(source, context, task, network)
     if not isinstance(checkpoint.model, GPT | Llama):
         realise(checkpoint.model)
     return checkpoint
 
 
-def _load(source: str | Path, context: int | None, task: str | None) -> Checkpoint:
+def _load(source: str | Path, context: int | None, task: str | None, network: str) -> Checkpoint:
     folder = Path(source)
     gguf = gguf_at(folder)
     if gguf is not None:
@@ -191,12 +194,14 @@ def _load(source: str | Path, context: int | None, task: str | None) -> Checkpoi
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     check_is_ours(folder)
-    return _load_foreign(folder, origin, context, task)
+    return _load_foreign(folder, origin, context, task, network)
 
 
-def _load_foreign(folder: Path, origin: str, context: int | None, task: str | None) -> Checkpoint:
+def _load_foreign(
+    folder: Path, origin: str, context: int | None, task: str | None, network: str = "auto"
+) -> Checkpoint:
     path = folder / CONFIG_FILE
-    pretrained = load_pretrained(folder, context, task)
+    pretrained = load_pretrained(folder, context, task, network)
     kind = kind_of(pretrained.model)
     task, tokenizer = kind.task, pretrained.tokenizer or NO_TOKENIZER
     if kind.has_tokenizer and pretrained.tokenizer is None:
@@ -204,9 +209,10 @@ def _load_foreign(folder: Path, origin: str, context: int | None, task: str | No
     if task != "embedding":
         check_no_prompt(folder)
     sampling: dict[str, float] = {}
-    kept: tuple[Kept, ...] = ()
+    kept: Callable[[], tuple[Kept, ...]] = tuple
     if isinstance(pretrained.model, GPT | Llama):
-        kept = kept_weights(pretrained.folder)
+        values = read_object(pretrained.folder / CONFIG_FILE)
+        kept = kept_weights(pretrained.folder, lambda name: factor_of(name, values))
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
         sampling = read_sampling(pretrained.folder, is_greedy=is_greedy)
@@ -265,8 +271,8 @@ def _others_of(checkpoint: Checkpoint) -> dict[str, bytes]:
         contents[TOKENIZER_FILE] = checkpoint.tokenizer.to_str(pretty=True).encode()
     if checkpoint.chat:
         contents[TOKENIZER_CONFIG] = _to_json(checkpoint.chat).encode()
-    if checkpoint.kept and checkpoint.task == "text-generation":
-        contents[KEPT_FILE] = to_bytes(checkpoint.kept)
+    if checkpoint.task == "text-generation" and checkpoint.kept():
+        contents[KEPT_FILE] = to_bytes(checkpoint.kept())
     return contents
 
 
@@ -341,7 +347,7 @@ def _load_own(folder: Path) -> Checkpoint:
         labels = tuple(map(str, values["labels"])) if kind.has_labels else ()
         model = build_on_meta(partial(kind.build, values, len(labels)))
         assign_weights(model, lazy_tensors(folder / WEIGHTS_FILE), folder / WEIGHTS_FILE)
-        kept = read_kept(folder / KEPT_FILE) if KEPT_DIGEST in values else ()
+        kept = own_kept_weights(folder / KEPT_FILE) if KEPT_DIGEST in values else tuple
         for digest, name in DIGESTS.items():  # last: what is wrong otherwise is said more closely
             if digest in values:
                 check_digest(folder / name, values[digest], path)

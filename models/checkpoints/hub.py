@@ -8,11 +8,18 @@ anything is fetched. Knows nothing about what the files mean for a network.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+)
 
 from models.checkpoints.chat_templates import CHAT_FILES
 from models.checkpoints.embedder_use import USE_FILE
@@ -38,6 +45,7 @@ from models.json_files import read_json
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 MAX_MODULES = 64
+TIMEOUT_S = 10.0
 MODEL_FILES = (
     CONFIG_FILE,
     "generation_config.json",
@@ -85,28 +93,39 @@ def download_folder(
     branch, a tag or a commit. Offline, the files are those of the hub's cache. `check` is called
     with the small files alone, and what it raises comes before the weights are fetched.
     """
-    source = _Repository(
-        hub_id, endpoint or os.environ.get("HF_ENDPOINT") or None, revision, is_offline=is_offline
-    )
+    source = Repository(hub_id, endpoint, revision, is_offline=is_offline)
+    folder = fetch_small_files(source, check)
+    encoder, *others = modules_of(folder)
+    if (folder / ADAPTER_CONFIG).is_file():
+        source.fetch([ADAPTER_WEIGHTS])
+    source.fetch(HEAD_FILES)
+    for module in dict.fromkeys(["", encoder, *others]):
+        if (folder / module / CONFIG_FILE).is_file():
+            _fetch_weights(source, folder, module)
+    return folder
+
+
+def fetch_small_files(
+    source: "Repository", check: Callable[[Path], object] = lambda _: None
+) -> Path:
+    """The folder with all that says what there is; `check` is called with it before modules."""
     folder = source.fetch(SMALL_FILES)
     check(folder)
-    modules = module_folders(folder / MODULES_FILE)
-    encoder, others = (modules[0], modules[1:]) if modules else ("", [])
+    encoder, *others = modules_of(folder)
     source.fetch(
         [
             *_in(encoder, MODEL_FILES),
             *(path for module in others for path in _in(module, [CONFIG_FILE])),
         ]
     )
-    if (folder / ADAPTER_CONFIG).is_file():
-        source.fetch([ADAPTER_WEIGHTS])
     if not (folder / encoder / TOKENIZER_FILE).is_file():
         source.fetch(_in(encoder, OTHER_TOKENIZERS))
-    source.fetch(HEAD_FILES)
-    for module in dict.fromkeys(["", encoder, *others]):
-        if (folder / module / CONFIG_FILE).is_file():
-            _fetch_weights(source, folder, module)
     return folder
+
+
+def modules_of(folder: Path) -> list[str]:
+    """The folders of its modules, that of the network first; itself where it lists none."""
+    return module_folders(folder / MODULES_FILE) or [""]
 
 
 def module_folders(path: Path) -> list[str]:
@@ -124,7 +143,7 @@ def module_folders(path: Path) -> list[str]:
     return folders
 
 
-def _fetch_weights(source: "_Repository", folder: Path, module: str) -> None:
+def _fetch_weights(source: "Repository", folder: Path, module: str) -> None:
     """Weights of a module in the first form that the repository has."""
     place = folder / module
     for whole, index in FORMS:
@@ -142,7 +161,7 @@ def _in(module: str, names: Iterable[str]) -> list[str]:
     return [f"{module}/{name}" if module else name for name in names]
 
 
-class _Repository:
+class Repository:
     """The files of one repository; all are of the commit that was the newest at first."""
 
     def __init__(
@@ -153,30 +172,57 @@ class _Repository:
         *,
         is_offline: bool = False,
     ) -> None:
-        self._hub_id, self._endpoint, self._is_offline = hub_id, endpoint, is_offline
+        self._hub_id, self._is_offline = hub_id, is_offline
+        self._endpoint = endpoint or os.environ.get("HF_ENDPOINT") or None
         self._commit = revision
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The folder with those of the files that there are; raises `CheckpointError`."""
-        hub_id = self._hub_id
-        try:
+        with _errors_of(self._hub_id):
             folder = Path(
                 snapshot_download(
-                    hub_id,
+                    self._hub_id,
                     allow_patterns=list(names),
                     endpoint=self._endpoint,
                     revision=self._commit,
                     local_files_only=self._is_offline,
                 )
             )
-        except LocalEntryNotFoundError as error:
-            raise CheckpointError(
-                f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
-                "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
-            ) from error
-        except (HfHubHTTPError, HFValidationError, OSError) as error:
-            raise CheckpointError(
-                f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
-            ) from error
         self._commit = folder.name  # the cache has a folder for each commit
         return folder
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all files by name; none where the hub does not say."""
+        try:
+            listed = HfApi(self._endpoint).model_info(
+                self._hub_id, revision=self._commit, files_metadata=True, timeout=TIMEOUT_S
+            )
+        except Exception:  # of the network, whose library is the hub's own choice
+            return {}
+        return {each.rfilename: each.size or 0 for each in listed.siblings or ()}
+
+    def header(self, name: str) -> dict[str, Any]:
+        """Types and shapes of the tensors of a file, as its first bytes state them; or nothing."""
+        try:
+            read = HfApi(self._endpoint).parse_safetensors_file_metadata(
+                self._hub_id, name, revision=self._commit
+            )
+        except Exception:  # the same
+            return {}
+        return {tensor: asdict(stated) for tensor, stated in read.tensors.items()}
+
+
+@contextmanager
+def _errors_of(hub_id: str) -> Iterator[None]:
+    """While entered, what the hub refuses is a `CheckpointError` that says what to do."""
+    try:
+        yield
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
+            "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise CheckpointError(
+            f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
+        ) from error

@@ -41,6 +41,8 @@ from models.checkpoints.sentence_transformers import MODULES_FILE, EmbedderFolde
 from models.checkpoints.seq2seq import SEQ2SEQ, is_seq2seq, seq2seq_family, with_output_of
 from models.checkpoints.settings_files import longest_text
 from models.checkpoints.stops import stop_tokens
+from models.checkpoints.traced import load_traced
+from models.checkpoints.traced_types import is_traced
 from models.checkpoints.vector_maps import with_maps
 from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
 from models.checkpoints.vit import (
@@ -66,6 +68,7 @@ from models.networks.heads import (
     EncoderNetwork,
 )
 from models.networks.llama import Llama
+from models.networks.traced import TracedDecoder
 from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
 
@@ -76,7 +79,15 @@ CONFIG_FILE = "config.json"
 class PretrainedModel:
     """The contents of a folder without its tokenizer; only a classifier has `labels`."""
 
-    model: EncoderNetwork | DecoderReader | GPT | Llama | Transformer | VisionTransformer
+    model: (
+        EncoderNetwork
+        | DecoderReader
+        | GPT
+        | Llama
+        | TracedDecoder
+        | Transformer
+        | VisionTransformer
+    )
     labels: tuple[str, ...]
     max_tokens: int
     folder: Path  # of the weights, and so of the tokenizer
@@ -84,11 +95,12 @@ class PretrainedModel:
 
 
 def load_pretrained(
-    folder: Path, context: int | None = None, task: str | None = None
+    folder: Path, context: int | None = None, task: str | None = None, network: str = "auto"
 ) -> PretrainedModel:
     """Load the model in a `transformers` or sentence-transformers folder.
 
-    `task` decides what one output scores where a head has it: texts or pairs. Raises
+    `task` decides what one output scores where a head has it: texts or pairs; `network` whose
+    network it becomes, as `is_traced` says. Raises
     `CheckpointError`, and `SettingError` for a context that only Llama's kind may have, or a task
     that a head is not for.
     """
@@ -96,6 +108,9 @@ def load_pretrained(
     for each in {folder, use.encoder}:
         check_beside(each)
     values = read_object(use.encoder / CONFIG_FILE)
+    if is_traced(values.get("model_type"), network):
+        traced = load_traced(use.encoder, context)
+        return PretrainedModel(traced.model, (), traced.max_tokens, use.encoder)
     check_keys(values, use.encoder / CONFIG_FILE)
     has_decoder = is_decoder(values)
     if has_decoder or values.get("model_type") == GPT2:

@@ -267,12 +267,18 @@ def _plus_one(name: str, tensor: Tensor) -> Tensor:
     return tensor + 1.0 if NORMS.search(name) else tensor
 
 
+def factor_of(name: str, values: Values) -> float:
+    """The factor that a product's weight is folded with."""
+    is_granite = values.get("model_type") == "granite"
+    joins = is_granite and (".o_proj." in name or ".down_proj." in name)
+    return float(values.get("residual_multiplier", 1.0)) if joins else 1.0
+
+
 def _multiplied(name: str, tensor: Tensor, values: Values) -> Tensor:
-    if ".o_proj." in name or ".down_proj." in name:
-        return tensor * float(values.get("residual_multiplier", 1.0))
     if name == "model.norm.weight":
         return tensor / float(values.get("logits_scaling", 1.0))
-    return tensor
+    factor = factor_of(name, values)
+    return tensor if factor == 1.0 else tensor * factor
 
 
 def name_in_llama(name: str, placement: NormPlacement) -> str:

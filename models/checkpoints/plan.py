@@ -38,6 +38,7 @@ from models.checkpoints.graph_files import (
 from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
 from models.checkpoints.rounded.declared import rounding_of
+from models.checkpoints.traced_types import check_config, check_weights, is_traced
 from models.errors import CheckpointError
 from models.json_files import read_json, read_object
 
@@ -118,11 +119,16 @@ class Form:
 
 OWN = Form("attendant", "of Attendant's own checkpoint", ("torch", "onnxscript"))
 TRANSFORMERS = Form("transformers", "of transformers", ("torch", "onnxscript"))
+TRACED = Form(
+    "traced",
+    "of transformers, whose own network is traced",
+    ("torch", "onnxscript", "transformers"),
+)
 EMBEDDER = Form("sentence-transformers", "of sentence-transformers", ("torch", "onnxscript"))
 REPOSITORY = Form("repository", "of served models: a model repository", ())
 GGUF = Form("gguf", "of GGUF", ("torch", "onnxscript", "gguf"))
 ONNX = Form("onnx", GRAPHS.what, ("onnx",))
-FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS, GGUF, ONNX)
+FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS, TRACED, GGUF, ONNX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +343,11 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     is_own = values.get("format") == OWN_FORMAT
     if not is_own:
         _check_type(values, encoder / file_names.CONFIG_FILE)
+    if is_traced(values.get("model_type")):
+        check_weights(encoder)
     has_modules = file_names.MODULES_FILE in names
-    form = OWN if is_own else EMBEDDER if has_modules else TRANSFORMERS
+    of_library = TRACED if is_traced(values.get("model_type")) else TRANSFORMERS
+    form = OWN if is_own else EMBEDDER if has_modules else of_library
     headers = dict(headers_of(encoder))
     shown = _shown(names, folder)
     taken = [name for name in shown if _use_of(name, USES) and not _is_other_weight(name, names)]
@@ -379,9 +388,12 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
 def _check_type(values: Mapping[str, Any], path: Path) -> None:
     """Raise `CheckpointError` for a network or a rounding that no import reads."""
     model_type = values.get("model_type")
-    if model_type not in known_types():
+    if is_traced(model_type):
+        check_config(values, path)
+    elif model_type not in known_types():
         raise unknown_type(model_type, path)
-    rounding_of(values, path)
+    else:
+        rounding_of(values, path)
 
 
 def headers_of(folder: Path) -> Iterator[tuple[str, TensorHeader]]:

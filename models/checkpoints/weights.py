@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from models.checkpoints.lazy import LazyTensor, pieces, realised
 from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.rounded.forms import OF_SHAPES
 from models.checkpoints.rounded.kept import Kept
+from models.checkpoints.rounded.kept_files import read_kept
 from models.checkpoints.rounded.methods import kept, restored
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
@@ -166,19 +168,36 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return tensors if rounding is None else restored(rounding, tensors, path)
 
 
-def kept_weights(folder: Path) -> tuple[Kept, ...]:
-    """Rounded weights of a folder that products of few bits hold with their own numbers."""
-    file = file_behind(folder)
-    if file is not None:
-        from models.checkpoints.gguf.blocks import kept_in  # which imports the package gguf
+def kept_weights(
+    folder: Path, factor: Callable[[str], float] = lambda _: 1.0
+) -> Callable[[], tuple[Kept, ...]]:
+    """Reads the rounded weights of a folder that products of few bits hold as they are.
 
-        return tuple(kept_in(file))
+    They are read at the first call. `factor` says, by a weight's name, what the network multiplies
+    it by.
+    """
+    file = file_behind(folder)
     config = folder / file_names.CONFIG_FILE
     rounding = rounding_of(read_object(config, optional=True), config)
-    if rounding is None:
-        return ()
-    path, tensors = _stored_weights(folder)
-    return tuple(kept(rounding, tensors, path).values())
+    if _HEADERS_ALONE.get() or (file is None and rounding is None):
+        return tuple
+
+    @cache
+    def read() -> tuple[Kept, ...]:
+        if file is not None:
+            from models.checkpoints.gguf.blocks import kept_in  # which imports the package gguf
+
+            return tuple(kept_in(file, factor))
+        assert rounding is not None, "the caller looked for it"
+        path, tensors = _stored_weights(folder)
+        return tuple(kept(rounding, tensors, path, factor))
+
+    return read
+
+
+def own_kept_weights(path: Path) -> Callable[[], tuple[Kept, ...]]:
+    """Reads the kept weights of a checkpoint of our own, at the first call."""
+    return tuple if _HEADERS_ALONE.get() else cache(partial(read_kept, path))
 
 
 def _stored_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
@@ -230,6 +249,8 @@ def check_digest(path: Path, expected: str, stated_in: Path) -> None:
     """Raise CheckpointError unless the file is the one whose SHA-256 was stated."""
     if _HEADERS_ALONE.get():
         return
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing, which {stated_in} has a digest of: import again")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:

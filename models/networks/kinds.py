@@ -30,6 +30,7 @@ from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier, TokenNetwork
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
+from models.networks.traced import TracedConfig, TracedDecoder
 from models.networks.transformer import Transformer, TransformerConfig
 from models.networks.vector_maps import VectorMaps
 from models.networks.vit import VisionTransformer, ViTConfig
@@ -269,6 +270,9 @@ KINDS = (
     ),
     Kind("gpt", "text-generation", GPT, _sized(GPT, GPTConfig)),
     Kind("llama", "text-generation", Llama, _sized(Llama, LlamaConfig)),
+    Kind(
+        "traced-decoder", "text-generation", TracedDecoder, _sized(TracedDecoder.of, TracedConfig)
+    ),
     Kind("transformer", "text-generation", Transformer, _sized(Transformer, TransformerConfig)),
     Kind(
         "recurrent",

@@ -8,6 +8,7 @@ from models.settings import Settings, setting
 ONE_OUTPUT_TASKS = ("text-classification", "pair-scoring")  # which a head with one output may have
 IMPORT_TASKS = ("auto", *ONE_OUTPUT_TASKS, "embedding", "fill-mask", "text-generation")
 COMPARISONS = ("auto", "none")
+NETWORKS = ("auto", "own", "transformers")
 AS_DECLARED = "as declared"
 
 
@@ -82,6 +83,13 @@ class ImportSettings(Settings):
         "LoRA adapter of PEFT to add to the weights: a folder with adapter_config.json and "
         "adapter_model.safetensors, which is of this checkpoint.",
         shown="none",
+    )
+    network: str = setting(
+        "auto",
+        "Network of a decoder: own takes Attendant's, of the families that are named above; "
+        "transformers takes the library's own code (never a folder's) and makes the graph of it. "
+        "Auto takes own where there is one.",
+        choices=NETWORKS,
     )
     compare: str = setting(
         "auto",

@@ -13,7 +13,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub:
-    """Answers for `name`; remembers which files were fetched."""
+    """Answers for `name`; remembers which files were fetched whole."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
@@ -51,21 +51,30 @@ class FakeHub:
             ]
             self._send(request, json.dumps(entries).encode(), has_body=has_body)
         elif path.startswith(f"/api/models/{self.name}"):
-            files = [{"rfilename": name} for name in self.files()]
+            files = [
+                {"rfilename": name, "size": (self.folder / name).stat().st_size}
+                for name in self.files()
+            ]
             document = {"id": self.name, "sha": COMMIT, "siblings": files, "private": False}
             self._send(request, json.dumps(document).encode(), has_body=has_body)
         elif path.startswith(start) and path.removeprefix(start) in self.files():
             name = path.removeprefix(start)
-            if has_body:
+            content = (self.folder / name).read_bytes()
+            if wanted := request.headers.get("Range"):
+                first, _, last = wanted.removeprefix("bytes=").partition("-")
+                content = content[int(first) : int(last) + 1 if last else None]
+            elif has_body:
                 self.fetched.append(name)
-            self._send(request, (self.folder / name).read_bytes(), has_body=has_body)
+            self._send(request, content, has_body=has_body, status=206 if wanted else 200)
         else:
             request.send_response(404)
             request.send_header("X-Error-Code", "EntryNotFound")
             request.end_headers()
 
-    def _send(self, request: BaseHTTPRequestHandler, body: bytes, *, has_body: bool) -> None:
-        request.send_response(200)
+    def _send(
+        self, request: BaseHTTPRequestHandler, body: bytes, *, has_body: bool, status: int = 200
+    ) -> None:
+        request.send_response(status)
         request.send_header("Content-Length", str(len(body)))
         request.send_header("ETag", f'"{_digest(body)}"')
         request.send_header("X-Repo-Commit", COMMIT)

@@ -7,7 +7,7 @@ and 0. Their products are gguf's own floats to the last bit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gguf
 import numpy as np
@@ -96,12 +96,15 @@ def stored_blocks(
     )
 
 
-def kept_in(file: GgufFile) -> Iterator[Kept]:
-    """Matrices of the file with their own numbers, rows in the order of transformers' networks."""
-    for name in names_of(file):
-        if len(file.shapes[name]) != 2:
+def kept_in(file: GgufFile, factor: Callable[[str], float]) -> Iterator[Kept]:
+    """Matrices of the file with their own numbers, rows in the order of transformers' networks.
+
+    Each is multiplied by its factor, by its name in these networks.
+    """
+    for stored_name, name in names_of(file).items():
+        if len(file.shapes[stored_name]) != 2:
             continue
-        blocks, kind = file.blocks(name)
+        blocks, kind = file.blocks(stored_name)
 
         def dequantize(each: Bytes, kind: gguf.GGMLQuantizationType = kind) -> Floats:
             return quants.dequantize(each, kind)
@@ -109,8 +112,8 @@ def kept_in(file: GgufFile) -> Iterator[Kept]:
         stored = stored_blocks(kind.name, blocks, gguf.GGML_QUANT_SIZES[kind][1], dequantize)
         if stored is None:
             continue
-        order = rows_in_halves(file, name)
+        order = rows_in_halves(file, stored_name)
         stored = stored if order is None else stored.rows(torch.from_numpy(order))
-        kept = kept_of(stored, f"GGUF {kind.name}")
+        kept = kept_of(replace(stored, factor=factor(name)), f"GGUF {kind.name}")
         if kept is not None:
             yield kept

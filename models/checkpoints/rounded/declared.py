@@ -15,7 +15,13 @@ from models.errors import CheckpointError, shown
 
 FIELDS = ("quantization_config", "quantization", "compression_config")  # the second is of MLX
 MLX = "mlx"
-CODES = (".qweight", ".weight_packed", ".weight", ".W_q")  # ends of names of rounded numbers
+CODES = (
+    ".qweight",
+    ".weight_packed",
+    ".weight",
+    ".W_q",
+    "._weight_qdata",
+)  # ends of names of rounded numbers
 Settings = Mapping[str, Any]
 # Methods whose weights can be read, as people call them.
 TITLES: Mapping[str, str] = {
@@ -27,6 +33,7 @@ TITLES: Mapping[str, str] = {
     "modelopt": "Model Optimizer",
     "bitsandbytes": "bitsandbytes",
     "hqq": "HQQ",
+    "torchao": "torchao",
     MLX: "MLX",
 }
 # The values that settings of a method may have, where others store the numbers in another form.
@@ -62,6 +69,8 @@ class Rounding:
     def is_kept(self) -> bool:
         """Whether the CPU computes with most of its weights as they are stored."""
         formats = (self.settings.get("format"), self.settings.get("quant_algo"))
+        if "Float8" in str(self.settings.get("quant_type")):
+            return False
         return not self.method.endswith("fp8") and not {"float-quantized", "FP8"} & {*formats}
 
     def of(self, module: str) -> Settings:

@@ -4,7 +4,8 @@ A function gets the tensors of one weight by the ends of their names and returns
 and scales, [outputs, inputs], or as floats where it has no whole numbers. It raises KeyError for a
 tensor that is missing and ValueError for shapes that contradict one another. Layouts are those of
 the programs' own files: AutoGPTQ 0.7 and GPTQModel, AutoAWQ 0.2, compressed-tensors 0.9 to 0.15,
-transformers' fine-grained FP8, NVIDIA's Model Optimizer, bitsandbytes 0.45, HQQ 0.2 and MLX 0.30.
+transformers' fine-grained FP8, NVIDIA's Model Optimizer, bitsandbytes 0.45, HQQ 0.2, MLX 0.30
+and torchao 0.18.
 """
 
 import json
@@ -217,6 +218,27 @@ def mlx(parts: Parts, settings: Settings) -> Stored:
     shape = (codes.shape[0], codes.shape[1])
     _check_same("scales", (shape[0], shape[1] // size), tuple(scales.shape))
     return Stored(codes, bits, scales, biases=biases)
+
+
+def torchao(parts: Parts, settings: Settings) -> Stored | Tensor:
+    """Tensors of torchao, flattened by name: whole numbers in bytes, or two in one.
+
+    Of two in one, the lower half is the first, and what is added to a group is no whole number.
+    """
+    codes, scales = parts["_weight_qdata"], parts["_weight_scale"]
+    zeros = parts.get("_weight_zero_point")
+    _check_matrix("_weight_qdata", codes)
+    if codes.is_floating_point():
+        return codes * spread(scales, (codes.shape[0], codes.shape[1]))
+    kind = settings.get("quant_type", {}).get("default", {})
+    if zeros is not None and zeros.is_floating_point():
+        signed = (halves(codes.view(torch.uint8), is_low_first=True) ^ 8).to(torch.int8) - 8
+        _check_same("_weight_scale", (scales.shape[0], len(codes)), tuple(scales.shape))
+        return Stored(signed, 4, scales.mT, biases=zeros.mT)
+    rounds_rows = kind.get("_type") == "Int8DynamicActivationInt8WeightConfig"
+    dtype = str(kind.get("_data", {}).get("weight_dtype", {}).get("_data", "int8"))
+    bits = int(dtype.removeprefix("int"))
+    return Stored(codes, bits, scales, zeros, rounds_rows=rounds_rows)
 
 
 def _group_size(num_inputs: int, num_groups: int, settings: Settings) -> int:

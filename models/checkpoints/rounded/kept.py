@@ -69,13 +69,11 @@ def digest_of(floats: Array) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(floats).data, digest_size=16).digest()
 
 
-def kept_of(stored: Stored | Tensor, title: str) -> Kept | None:
+def kept_of(stored: Stored, title: str) -> Kept | None:
     """The weight with its own numbers; None for one that none of the products can hold.
 
     `title` says what has rounded it.
     """
-    if not isinstance(stored, Stored) or stored.codes.is_meta:
-        return None
     floats_NK = stored.floats().numpy()
     num_outputs, num_inputs = floats_NK.shape
     common: dict[str, Any] = {
@@ -90,7 +88,7 @@ def kept_of(stored: Stored | Tensor, title: str) -> Kept | None:
         scales = stored.by_groups(stored.scales)
         assert scales is not None
         codes_NK = stored.codes.numpy().astype(np.int8)
-        scales_N = scales.numpy().astype(np.float32).ravel()
+        scales_N = scales.numpy().astype(np.float32).ravel() * np.float32(stored.factor)
         return Kept(kept_as="rows", bits=8, block_size=0, codes=codes_NK, scales=scales_N, **common)
     return _in_blocks(stored, common)
 
@@ -105,7 +103,7 @@ def _in_table(stored: Stored, common: dict[str, Any]) -> Kept | None:
     assert stored.values is not None
     table = stored.values.numpy().ravel()
     same = [np.allclose(table, values, rtol=0, atol=1e-7) for values in TABLES]
-    scales = stored.scales.numpy().astype(np.float32)
+    scales = stored.scales.numpy().astype(np.float32) * np.float32(stored.factor)
     num_inputs = stored.codes.shape[1]
     size = num_inputs // scales.shape[1]
     if not any(same) or size < BLOCK_SIZES[-1] or size & (size - 1):
@@ -136,7 +134,9 @@ def _in_blocks(stored: Stored, common: dict[str, Any]) -> Kept | None:
         return None
     if order_K is not None:
         codes_NK = codes_NK[:, order_K]
-    scales_NG = np.broadcast_to(scales_NG / np.float32(stored.halved), (len(codes_NK), num_groups))
+    scales_NG = scales_NG * np.float32(stored.factor / stored.halved)
+    scales_NG = np.broadcast_to(scales_NG, (len(codes_NK), num_groups))
+    biases_NG = None if biases_NG is None else biases_NG * np.float32(stored.factor)
     bits, base, zeros, offsets = _centred(stored, codes_NK, scales_NG, zeros_NG, biases_NG)
     if not bits or (offsets is not None and num_inputs % group_size):
         return None

@@ -5,7 +5,7 @@ tensors of a folder.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -62,6 +62,7 @@ METHODS: Mapping[str, tuple[Form, ...]] = {
         Form("SCB", ("weight", "weight_format"), forms.rows),
     ),
     "hqq": (Form("W_q", (*_HQQ, *_HQQ_NOTES, *_HQQ_FLAGS, *_HQQ_CHOICES), forms.hqq),),
+    "torchao": (Form("_weight_qdata", ("_weight_scale", "_weight_zero_point"), forms.torchao),),
     MLX: (Form("scales", ("weight", "biases"), forms.mlx),),
 }
 # Scales of activations and of the cache, which are computed in floating point here.
@@ -129,21 +130,25 @@ def restored(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> d
     return {**left, **weights}
 
 
-def kept(rounding: Rounding, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Kept]:
-    """Weights that the CPU computes with as they are stored, by the names of unrounded ones.
+def kept(
+    rounding: Rounding, tensors: Mapping[str, Tensor], path: Path, factor: Callable[[str], float]
+) -> Iterator[Kept]:
+    """Weights that the CPU computes with as they are stored, each times its factor by its name.
 
     Raises CheckpointError as `restored` does.
     """
+    weights, _ = _each(rounding, tensors, path, lambda weight: weight)
+    for name, weight in weights.items():
 
-    def made(weight: _Rounded) -> Kept | None:
-        def change(stored: Stored | Tensor) -> Kept | None:
-            bits = f", {stored.bits} bits" if isinstance(stored, Stored) else ""
-            return kept_of(stored, f"{rounding.title}{bits}")
+        def made(stored: Stored | Tensor, name: str = name) -> Kept | None:
+            if not isinstance(stored, Stored):
+                return None
+            title = f"{rounding.title}, {stored.bits} bits"
+            return kept_of(replace(stored, factor=factor(name)), title)
 
-        return weight.read(change)
-
-    found, _ = _each(rounding, tensors, path, made)
-    return {name: weight for name, weight in found.items() if weight is not None}
+        found = weight.read(made)
+        if found is not None:
+            yield found
 
 
 def _floats(stored: Stored | Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class Stored:
     # Activations are rounded by rows too, as those were that the scales were found with.
     rounds_rows: bool = False
     halved: int = 1  # what the numbers are divided by: 2 for steps of a half
+    factor: float = 1.0  # that a network multiplies the weight by
 
     def floats(self) -> Tensor:
         """The weight as its own program computes it, float32."""
@@ -37,7 +38,8 @@ class Stored:
         if self.zeros is not None:
             codes = codes - self._spread(self.zeros)
         weight = codes * self._spread(self.scales)
-        return weight if self.biases is None else weight + self._spread(self.biases)
+        weight = weight if self.biases is None else weight + self._spread(self.biases)
+        return weight if self.factor == 1.0 else weight * self.factor
 
     def rows(self, order: Tensor) -> "Stored":
         """The weight with its rows in another order."""

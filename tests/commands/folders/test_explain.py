@@ -73,6 +73,7 @@ def test_what_an_import_refuses_explain_refuses_in_the_same_words(tmp_path: Path
     folder = classifier(tmp_path)
     path = folder / "config.json"
     for changes in (
+        {"model_type": "spiral"},
         {"model_type": "mixtral"},
         {"quantization_config": {"bits": 4}},
         {"position_embedding_type": "relative_key"},

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from commands.folders import cost, preparing
+from commands.folders import cost, preparing, room
 from commands.folders.cache import ENTRY_FILE, MODEL, Cache
 from commands.folders.keys import contents_of, key_of
 from commands.folders.preparing import Wishes, prepared
@@ -27,6 +28,7 @@ from commands.folders.settings import FolderSettings
 from commands.folders.sources import parse_source
 from commands.folders.worker import MAKERS
 from commands.main import app
+from loadtests.load.process_tree import tree_of
 from models.checkpoints.checkpoint import save_checkpoint
 from models.checkpoints.plan import FORMS, REPOSITORY
 from models.errors import CheckpointError, OutputError
@@ -173,7 +175,7 @@ def test_a_folder_that_is_refused_is_refused_as_by_import(tmp_path: Path) -> Non
 def test_a_missing_library_is_said_before_anything_is_made(
     made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "find_spec", lambda _: None)
+    monkeypatch.setattr(room, "find_spec", lambda _: None)
     with (
         pytest.raises(PreparationError, match=r"needs torch, .*pip install 'attendant\[cpu,train"),
         prepared([str(made[0])], wishes(tmp_path), Lines()),
@@ -197,23 +199,56 @@ def test_a_full_disk_is_said_before_the_export_begins(
         pass
 
 
-def test_a_worker_that_is_killed_leaves_nothing_half(
-    made: tuple[Path, Path], tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 0),
+        (signal.SIGHUP, 0),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
+def test_a_start_that_is_ended_leaves_nothing_half_and_no_process(
+    number: signal.Signals, code: int, made: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """SIGINT at the server ends the worker too; a start after SIGKILL removes what is left."""
+    """After SIGKILL, which ends the worker too, the next start removes what is left."""
     cache = tmp_path / "cache"
     line = [sys.executable, "-m", "commands", "serve", str(made[0]), "--folder-cache", str(cache)]
-    for number in (signal.SIGINT, signal.SIGKILL):
-        served = subprocess.Popen(  # noqa: S603 - our own program
-            line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
-        )
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not list(cache.glob(".*.making")) and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        served.send_signal(number)
-        assert served.wait(PATIENCE_S) == (130 if number == signal.SIGINT else -number)
-        assert bool(list(cache.glob(".*.making"))) == (number == signal.SIGKILL)
+    served = subprocess.Popen(  # noqa: S603 - our own program
+        line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
+    )
+    deadline_s = time.monotonic() + PATIENCE_S
+    workers: list[int] = []
+    while not workers and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+        workers = tree_of(served.pid)[1:]
+    served.send_signal(number)
+    assert served.wait(PATIENCE_S) == code
+    while any(map(is_running, workers)) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert not any(map(is_running, workers))
+    assert bool(list(cache.glob(".*.making"))) == (number == signal.SIGKILL)
     Cache(cache, MIB).clean()
+    assert not list(cache.glob(".*.making"))
+    assert not Cache(cache, MIB).entries()
+
+
+def is_running(process: int) -> bool:
+    status = Path(f"/proc/{process}/stat")
+    return status.is_file() and " Z " not in status.read_text()
+
+
+def test_a_disk_that_fills_in_the_middle_is_named_and_leaves_nothing(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """By a limit of 20 kB on each file that is written: the graph is larger."""
+    cache = tmp_path / "cache"
+    line = f"ulimit -f 20; exec {sys.executable} -m commands serve {made[0]} --folder-cache {cache}"
+    ended = subprocess.run(  # noqa: S602 - our own program
+        line, shell=True, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert re.search(r"cannot be written: File too large: \S+ kB are needed", ended.stderr)
     assert not list(cache.glob(".*.making"))
     assert not Cache(cache, MIB).entries()
 

@@ -3,9 +3,10 @@
 from collections import Counter
 from typing import Any
 
+import onnx
 import pytest
 
-from export.checks.decoding import measure_parity
+from export.checks.decoding import logits_rounding, measure_parity
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
 from export.checks.provider_support import unsupported_nodes
@@ -16,6 +17,7 @@ from export.graphs.paged_decoder import trace_paged_decoder
 from export.precision.blockwise import quantize_blocks
 from export.precision.per_token import quantize_rows
 from export.recipes.decoders import LIMITS
+from models.networks.llama import Llama
 from models.networks.ropes import NO_ROPE, Rope
 from service.contract.manifest import Precision
 from tests.fakes.processor import in_blocks
@@ -55,12 +57,18 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+def check_exact(network: Llama, graph: onnx.ModelProto) -> None:
+    """As an export in float32 does."""
+    parity = measure_parity(network, graph, is_exact=True)
+    LIMITS["fp32"].check(parity, lambda: logits_rounding(network))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_decoding_from_the_cache_equals_the_network(form: str) -> None:
     network = tiny_llama(**FORMS[form])
     graph = trace_decoder(network)
     assert fused_ops(graph)["GroupQueryAttention"] == network.config.num_layers
-    LIMITS["fp32"].check(measure_parity(network, graph, is_exact=True))
+    check_exact(network, graph)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -81,7 +89,7 @@ def test_norms_inside_the_operator_are_those_before_it(form: str) -> None:
     apart = trace_decoder(network)
     num_norms = Counter(node.op_type for node in inside.graph.node)["RMSNormalization"]
     assert Counter(node.op_type for node in apart.graph.node)["RMSNormalization"] == num_norms + 6
-    LIMITS["fp32"].check(measure_parity(network, with_norms_apart(inside), is_exact=True))
+    check_exact(network, with_norms_apart(inside))
 
 
 def test_a_wrong_weight_inside_the_operator_is_found() -> None:
@@ -91,7 +99,7 @@ def test_a_wrong_weight_inside_the_operator_is_found() -> None:
         if node.op_type == "GroupQueryAttention":
             node.input[14], node.input[15] = node.input[15], node.input[14]
     with pytest.raises(ExportError, match="max_abs_error is"):
-        LIMITS["fp32"].check(measure_parity(network, with_norms_apart(graph), is_exact=True))
+        check_exact(network, with_norms_apart(graph))
 
 
 def test_layers_with_one_rope_share_its_tables() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
+from commands.main import app
 from export.checks.decoding import measure_parity
 from export.errors import ExportError
 from export.exporter import export_any
@@ -14,9 +16,13 @@ from export.graphs.cached_decoder import trace_decoder
 from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from models.checkpoints.gguf.blocks import BLOCKS
+from models.checkpoints.gguf.files import KEPT_TYPES
+from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from models.networks.llama import Llama
 from tests.checkpoints.fields import network
+from tests.commands.folders.test_explain import WIDE
 from tests.fakes.processor import on_processors_of_blocks
 from tests.fakes.tiny_llama import tiny_llama_generator
 from tests.models.checkpoints.gguf.writing import write_gguf
@@ -29,16 +35,16 @@ SIZES = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "max_position_embeddings": 128,
 }
-# Four products of two layers; attention's first has three weights and the gated layer's two.
-NUM_WEIGHTS = 2 * (3 + 1 + 2 + 1)
+# Four products of a layer; attention's first has three weights and the gated layer's two.
+NUM_WEIGHTS = 3 + 1 + 2 + 1
 FORMS = {
     "gptq": {"GPTQ, 4 bits": NUM_WEIGHTS, FLOAT_WEIGHTS: 1},
     "awq": {"AWQ, 4 bits": NUM_WEIGHTS, FLOAT_WEIGHTS: 1},
     "mlx": {"MLX, 4 bits": NUM_WEIGHTS, FLOAT_WEIGHTS: 1},
-    "Q4_K_M": {"GGUF Q4_K": 2 * 5, "GGUF Q6_K": 2 * 2 + 1},
+    "Q4_K_M": {"GGUF Q4_K": 5, "GGUF Q6_K": 2 + 1},
 }
 
 
@@ -61,7 +67,7 @@ def test_tokens_are_those_of_the_float_network_of_the_stored_numbers(
     """
     checkpoint = rounded(way, tmp_path)
     assert isinstance(checkpoint.model, Llama)
-    graph = keep_stored(trace_decoder(checkpoint.model), checkpoint.kept, accuracy_level=0)
+    graph = keep_stored(trace_decoder(checkpoint.model), checkpoint.kept(), accuracy_level=0)
     assert forms_of(graph) == FORMS[way]
     parity = measure_parity(checkpoint.model, graph, is_exact=True)
     assert parity.network_changed_tokens == parity.changed_tokens == 0
@@ -69,9 +75,9 @@ def test_tokens_are_those_of_the_float_network_of_the_stored_numbers(
 
 
 @on_processors_of_blocks
-@pytest.mark.parametrize("way", ["gptq", "Q4_K_M"])
-def test_auto_keeps_the_numbers_and_the_manifest_says_of_which(way: str, tmp_path: Path) -> None:
+def test_auto_keeps_the_numbers_and_the_manifest_says_of_which(tmp_path: Path) -> None:
     """Also from Attendant's own checkpoint that was imported of the folder."""
+    way = "Q4_K_M"
     save_checkpoint(rounded(way, tmp_path), tmp_path / "checkpoint")
     checkpoint = load_checkpoint(tmp_path / "checkpoint")
     manifest = export_any(checkpoint, ExportSettings("tiny", tmp_path / "repository")).manifest
@@ -79,8 +85,23 @@ def test_auto_keeps_the_numbers_and_the_manifest_says_of_which(way: str, tmp_pat
     assert manifest.weights == FORMS[way]
     assert manifest.variants == ()
     assert manifest.parity["max_neighbour_effect"] == 0
-    floats = export_any(checkpoint, ExportSettings("floats", tmp_path / "repository", "fp32"))
-    assert floats.manifest.weights == {}
+
+
+def test_a_plan_names_the_forms_that_are_kept(tmp_path: Path) -> None:
+    classes = transformers.AutoModelForCausalLM
+    for way, kept in {"gptq": ("GPTQ",), "fp8": ()}.items():
+        plan = recognise(folders("llama", way, tmp_path / way, classes, **SIZES)[0])
+        assert plan.kept == kept
+        assert plan.task == "text-generation"
+    path = tmp_path / "tiny.gguf"
+    write_gguf(network("llama", classes, **SIZES).eval(), path, "Q4_K_M")
+    assert {*recognise(path).kept} == {"Q4_K", "Q6_K"}
+    result = CliRunner().invoke(app, ["explain", str(path), "--precision", "stored"], env=WIDE)
+    assert "not rounded again; F32 in float" in " ".join(result.stdout.split())
+
+
+def test_types_of_blocks_that_a_plan_names_are_those_that_are_read() -> None:
+    assert {*KEPT_TYPES} == {*BLOCKS}
 
 
 def test_a_damaged_file_of_kept_weights_is_refused(tmp_path: Path) -> None:
@@ -92,7 +113,7 @@ def test_a_damaged_file_of_kept_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"rounded\.safetensors has the SHA-256"):
         load_checkpoint(tmp_path / "checkpoint")
     path.unlink()
-    with pytest.raises(CheckpointError, match=r"rounded\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"rounded\.safetensors is missing"):
         load_checkpoint(tmp_path / "checkpoint")
 
 

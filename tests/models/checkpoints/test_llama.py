@@ -352,7 +352,7 @@ def test_everything_that_a_file_calls_an_end_ends_a_text(save: Save) -> None:
             {"architectures": ["LlamaForTokenClassification"]},
             "architectures has 'LlamaForTokenClassification'.*it cannot be imported",
         ),
-        ({"model_type": "mixtral"}, "model_type is 'mixtral'.*it cannot be imported"),
+        ({"model_type": "spiral"}, "model_type is 'spiral'.*it cannot be imported"),
     ],
 )
 def test_what_would_be_computed_otherwise_is_refused_by_name(

@@ -21,8 +21,9 @@ from models.checkpoints.weights import headers_alone, read_tensors
 from models.errors import CheckpointError
 from models.remarks import DataWarning
 
-# Written by AutoGPTQ 0.7.1, AutoAWQ 0.2.9, MLX 0.32.4, bitsandbytes 0.50.2, HQQ 0.2.8 and
-# compressed-tensors 0.20.0: one matrix in each of their forms, and what they make of it again.
+# Written by AutoGPTQ 0.7.1, AutoAWQ 0.2.9, MLX 0.32.4, bitsandbytes 0.50.2, HQQ 0.2.8,
+# compressed-tensors 0.20.0 and torchao 0.18.0: one matrix in each of their forms, and what they
+# make of it again.
 STORED = Path(__file__).parent / "by_their_programs.safetensors"
 
 
@@ -100,8 +101,24 @@ def test_damaged_tensors_are_refused_by_the_name_of_their_weight(form: str) -> N
                 assert "m" in str(error)  # noqa: PT017 - an error is one of two right outcomes
 
 
+def test_two_numbers_in_a_byte_of_torchao_are_those_of_its_layout() -> None:
+    """The lower half first, from -8 to 7, and a number that is added to each group."""
+    codes = torch.randint(-8, 8, (6, 64), generator=torch.Generator().manual_seed(0))
+    scales, added = torch.rand(2, 6), torch.rand(2, 6)
+    packed = (codes[:, 0::2] & 15 | (codes[:, 1::2] & 15) << 4).to(torch.uint8).view(torch.int8)
+    stored = {"qdata": packed, "scale": scales, "zero_point": added}
+    found = restored(
+        {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}},
+        {f"m._weight_{name}": tensor for name, tensor in stored.items()},
+    )
+    groups = torch.arange(64) // 32
+    expected = codes * scales.mT[:, groups] + added.mT[:, groups]
+    torch.testing.assert_close(found["m.weight"], expected)
+
+
 METHODS_REFUSED = {
     "aqlm": {"quant_method": "aqlm"},
+    "quark": {"quant_method": "quark"},
     "no method": {"bits": 4},
     "marlin": {"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"},
     "gemv": {"quant_method": "awq", "bits": 4, "version": "gemv"},
@@ -148,6 +165,5 @@ def kept_in_form(form: str) -> tuple[Tensor, Kept | None]:
     tensors = {name: tensor for name, tensor in stored.items() if name != "expected"}
     rounding = rounding_of({"quantization_config": settings}, STORED)
     assert rounding is not None
-    return realised(restored_by(rounding, tensors, STORED)["m.weight"]), kept_by(
-        rounding, tensors, STORED
-    ).get("m.weight")
+    found = [*kept_by(rounding, tensors, STORED, lambda _: 1.0), None]
+    return realised(restored_by(rounding, tensors, STORED)["m.weight"]), found[0]

@@ -1,0 +1,1 @@
+"""Graphs of networks of transformers: traced from the library's own code."""

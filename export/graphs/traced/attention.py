@@ -1,0 +1,286 @@
+"""The attention function that networks of transformers call in place of their own.
+
+transformers has a register of such functions (`AttentionInterface`). Ours hands each call to what
+was set for the time of one forward pass: `Look` notes what each layer asks for, and `Emit` writes
+one node for it. An argument that is neither known to be of the call nor known to change nothing
+is refused: what it means would be lost. For one thread: the register is of the process.
+"""
+
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, H heads, Dh head size
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from export.errors import ExportError
+from export.graphs.traced.masks import Mask, UnreadMask, mask_of, masks_read
+from models.errors import reason
+
+NAME = "attendant"  # of our functions in transformers' registers
+OPERATOR = "GroupQueryAttention"
+# Arguments that say what is computed elsewhere (masks are read), or that no answer depends on.
+IGNORED = frozenset(
+    (
+        *("sliding_window", "is_causal", "position_ids", "cache_position", "use_cache"),
+        *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
+        *("deterministic", "layer_idx", "past_key_values", "past_key_value", "head_mask"),
+        *("num_items_in_batch", "position_embeddings", "layer_head_mask", "attention_mask"),
+    )
+)
+SINKS = ("s_aux", "sinks")
+METHOD = "_attn"
+TOLERANCE = 1e-5
+
+
+Eager = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # query, key, value, mask: [B, S, H, Dv]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One layer's attention: queries, keys and values [B, H, S, Dh], and how they meet."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Any
+    scale: float
+    eager: Eager  # the same as transformers computes it
+    softcap: float = 0.0
+    sinks: Tensor | None = None  # [H]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The mask, scale and sizes of one layer's attention."""
+
+    mask: Mask
+    scale: float
+    eager: Eager
+    num_heads: int
+    num_kv_heads: int
+    key_size: int
+    value_size: int
+    softcap: float = 0.0
+
+    @property
+    def head_size(self) -> int:
+        """The size of a head in the cache, where keys and values are of one size."""
+        return max(self.key_size, self.value_size)
+
+
+Answer = Callable[[Call], Tensor]  # the output [B, S, H, Dv]
+_answers: list[Answer] = []
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any = None,  # noqa: ANN401 - what `mask_of` gave
+    scaling: float | None = None,
+    dropout: float = 0.0,  # noqa: ARG001 - of training
+    softcap: float | None = None,
+    **others: Any,  # noqa: ANN401
+) -> tuple[Tensor, None]:
+    """A layer's attention as the current answer gives it: transformers calls this.
+
+    Raises `ExportError` for an argument of unknown meaning.
+    """
+    sinks = next((others[name] for name in SINKS if others.get(name) is not None), None)
+    for name, value_given in others.items():
+        if name not in IGNORED and name not in SINKS and value_given is not None:
+            raise ExportError(
+                f"attention of {type(module).__name__} is given {name}, whose meaning is not known"
+            )
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    given = {**others, "scaling": scaling, "dropout": 0.0}
+    if softcap is not None:
+        given["softcap"] = softcap
+
+    def eager(*inputs: Tensor) -> Tensor:
+        own = sys.modules[type(module).__module__].eager_attention_forward
+        made: Tensor = own(module, *inputs, **given)[0]
+        return made
+
+    call = Call(query, key, value, attention_mask, scale, eager, softcap or 0.0, sinks)
+    return _answers[-1](call), None
+
+
+@contextmanager
+def answered(network: Any, answer: Answer) -> Iterator[None]:  # noqa: ANN401
+    """While entered, `answer` computes the attention of a network of transformers."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, mask_of)
+    _answers.append(answer)
+    try:
+        with asking(network.modules(), "_attn_implementation"), methods_replaced(network, answer):
+            yield
+    finally:
+        _answers.pop()
+
+
+@contextmanager
+def methods_replaced(network: nn.Module, answer: Answer) -> Iterator[None]:
+    """While entered, methods `_attn` of networks from before the interface ask `answer`.
+
+    They take queries, keys, values and a mask. What they multiply scores by, and which keys a
+    window of their own hides, is found by trial.
+    """
+    found: list[Any] = [each for each in network.modules() if callable(getattr(each, METHOD, None))]
+    try:
+        for module in found:
+            own = getattr(module, METHOD)
+            setattr(module, METHOD, partial(_of_method, own, answer))
+        yield
+    finally:
+        for module in found:
+            module.__dict__.pop(METHOD, None)
+
+
+def _of_method(
+    own: Callable[..., Any],
+    answer: Answer,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any = None,  # noqa: ANN401
+) -> tuple[Tensor, None]:
+    def eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        made: Tensor = own(query, key, value, mask)[0].transpose(1, 2)
+        return made
+
+    if isinstance(attention_mask, Mask):  # while layers are looked at
+        scale, mask = _by_trial(own, query.shape[-1], attention_mask.context)
+        made = answer(Call(query, key, value, mask, scale, eager))
+    else:
+        made = answer(Call(query, key, value, None, 0.0, eager))
+    return made.transpose(1, 2), None
+
+
+def _by_trial(own: Callable[..., Any], size: int, context: int) -> tuple[float, Mask]:
+    """The factor of scores, and the mask with what the method hides by itself."""
+    one, keys = torch.zeros(1, 1, 2, size), torch.zeros(1, 1, 2, size)
+    one[..., 0], keys[..., 0, 0] = 1.0, 1.0
+    weights = own(one, keys, keys, None)[1][0, 0, 1]
+    found = float((weights[0] / weights[1]).log())
+    usual = (1.0, size**-0.5, 1.0 / size)
+    scale = min(usual, key=lambda each: abs(each - found))
+    if abs(scale - found) > TOLERANCE * abs(found):
+        scale = found
+
+    def seen(_: Tensor, __: Tensor, places: Tensor, keys: Tensor) -> Tensor:
+        rows = []
+        for place in places.flatten().tolist():
+            empty = torch.zeros(1, 1, place + 1, 1)
+            weights = own(empty[..., -1:, :], empty, empty, None)[1].flatten()
+            rows.append(pad(weights > 0, (0, keys.shape[-1] - len(weights))))
+        return torch.stack(rows)
+
+    return scale, Mask.read(seen, context)
+
+
+@contextmanager
+def asking(modules: Iterable[Any], field_name: str) -> Iterator[None]:
+    """While entered, modules of transformers ask for our function; a field of them says whose."""
+    configs = {id(each.config): each.config for each in modules if hasattr(each, "config")}
+    before = [(config, getattr(config, field_name, None)) for config in configs.values()]
+    try:
+        for config, _ in before:
+            setattr(config, field_name, NAME)
+        yield
+    finally:
+        for config, name in before:
+            setattr(config, field_name, name)
+
+
+@dataclass(slots=True)
+class Look:
+    """Notes what each layer asks for; answers are zeros."""
+
+    layers: list[Layer] = field(default_factory=list)
+
+    def __call__(self, call: Call) -> Tensor:
+        num_rows, num_heads, num_tokens, size = call.query.shape
+        if isinstance(call.mask, UnreadMask):
+            raise ExportError(f"layer {len(self.layers)}: {call.mask.why}")
+        if not isinstance(call.mask, Mask):
+            raise ExportError(
+                f"layer {len(self.layers)} is given {type(call.mask).__name__} for a mask, which "
+                "transformers' functions of masks did not make, so it cannot be read"
+            )
+        if not call.mask.is_causal:
+            raise ExportError(f"layer {len(self.layers)} looks ahead: its mask is {call.mask}")
+        value_size = call.value.shape[-1]
+        sizes = num_heads, call.key.shape[1], size, value_size
+        layer = Layer(call.mask, call.scale, call.eager, *sizes, call.softcap)
+        self.layers.append(layer)
+        return call.query.new_zeros(num_rows, num_tokens, num_heads, value_size)
+
+
+def looked_at(network: Any, forward: Callable[[], object], context: int) -> list[Layer]:  # noqa: ANN401
+    """The layers of one forward pass, with their masks for texts of `context` tokens."""
+    look = Look()
+    with torch.inference_mode(), answered(network, look), masks_read(context):
+        try:
+            forward()
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(
+                f"{type(network).__name__} does not compute with attention that is not its own: "
+                f"{reason(error)}"
+            ) from error
+    return look.layers
+
+
+@dataclass(slots=True)
+class Emit:
+    """Writes each layer's attention as one node; `presents` are the caches that it leaves."""
+
+    layers: list[Layer]
+    lengths: tuple[Tensor, Tensor]
+    pasts: tuple[Tensor, ...]
+    presents: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, call: Call) -> Tensor:
+        index = len(self.presents) // 2
+        layer, past = self.layers[index], self.pasts[2 * index : 2 * index + 2]
+        size = past[0].shape[-1]
+        inputs = [_joined(each, size) for each in (call.query, call.key, call.value)]
+        behind = [None] * 4 + [call.sinks] if call.sinks is not None else []
+        options: dict[str, Any] = {
+            "num_heads": layer.num_heads,
+            "kv_num_heads": layer.num_kv_heads,
+            "scale": layer.scale,
+        }
+        if call.softcap:
+            options["softcap"] = float(call.softcap)
+        if layer.mask.window:
+            options["local_window_size"] = layer.mask.window
+        output_BSD, *present = torch.onnx.ops.symbolic_multi_out(
+            f"com.microsoft::{OPERATOR}",
+            [*inputs, *past, *self.lengths, *behind],
+            options,
+            dtypes=[call.query.dtype, past[0].dtype, past[1].dtype],
+            shapes=[inputs[0].shape, past[0].shape, past[1].shape],
+        )
+        self.presents += present
+        output: Tensor = output_BSD.view(*output_BSD.shape[:-1], layer.num_heads, size)
+        return output if layer.value_size == size else output[..., : layer.value_size]
+
+
+def _joined(tensor_BHSDh: Tensor, size: int) -> Tensor:
+    """Heads side by side, [B, S, H * size], each with zeros up to `size`."""
+    tensor_BSHDh = tensor_BHSDh.transpose(1, 2)
+    missing = size - tensor_BSHDh.shape[-1]
+    return (pad(tensor_BSHDh, (0, missing)) if missing else tensor_BSHDh).flatten(2)

@@ -1,0 +1,106 @@
+"""A decoder of transformers as the graph that `export/graphs/cached_decoder.py` describes.
+
+Nothing is written anew: the library's own forward pass is traced, with our functions for attention
+and experts, and without its cache. The output layer is given the wanted tokens alone, so that what
+follows it (scales, caps) stays transformers'.
+"""
+
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N wanted, D hidden size
+
+import inspect
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from export.errors import ExportError
+from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
+from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.traced.attention import Emit, Layer, answered, looked_at
+from export.graphs.traced.experts import with_experts
+from export.graphs.traced.norms import with_norms
+from models.errors import reason
+from models.networks.traced import TracedDecoder
+from service.generation.decoders.shape import cache_names
+
+NUM_LOOKED = 3  # tokens of the pass that looks at layers
+
+
+def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
+    """The float32 graph, or `ExportError` unless each layer's attention became one node."""
+    layers = layers_of(decoder)
+    pasts, presents = zip(*cache_names(len(layers)), strict=True)
+    size = (NUM_ROWS, layers[0].num_kv_heads, NUM_CACHED, max(each.head_size for each in layers))
+    step, cached = StepExample.made(), torch.export.Dim("cache")
+    tensors = (*step.tensors, *(torch.zeros(size) for _ in pasts))
+    (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
+    shapes = of_ids, of_positions, (*of_others, *[of_cache] * len(pasts))
+    inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
+    with with_norms(decoder.network), with_experts(decoder.network) as num_experts:
+        try:
+            program = export_program(TracedStep(decoder, layers), tensors, inputs, shapes)
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(
+                f"{type(decoder.network).__name__} cannot be traced: {reason(error)}"
+            ) from error
+    model = clean(program, inputs, outputs)
+    check_fused(model, OPERATOR, len(layers))
+    num_emitted = sum(node.op_type == "MoE" for node in model.graph.node)
+    if num_emitted != num_experts:
+        raise ExportError(f"the graph has {num_emitted} MoE nodes for {num_experts} experts")
+    return model
+
+
+def layers_of(decoder: TracedDecoder) -> list[Layer]:
+    """The layers of a decoder; raises `ExportError` for layers that no cache holds."""
+    network, config = decoder.network, decoder.config
+    accepted = inspect.signature(network.forward).parameters
+    if "position_ids" not in accepted:
+        raise ExportError(
+            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
+        )
+    example = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
+    layers = looked_at(network, lambda: decoder(example), config.max_positions)
+    if len(layers) != config.num_layers:
+        raise ExportError(
+            f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "
+            "attention by transformers' interface, and all of them must"
+        )
+    heads = {each.num_kv_heads for each in layers}
+    if len(heads) > 1:
+        raise ExportError(f"layers have {sorted(heads)} heads of keys, but must have one number")
+    return layers
+
+
+class TracedStep(nn.Module):
+    """One pass over tokens that go on from a cache: inputs and outputs are the graph's."""
+
+    def __init__(self, decoder: TracedDecoder, layers: list[Layer]) -> None:
+        super().__init__()
+        self.network = decoder
+        self.layers = layers
+
+    def forward(
+        self, input_ids_BS: Tensor, position_ids_BS: Tensor, *others: Tensor
+    ) -> tuple[Tensor, ...]:
+        """`others` are the two lengths, the positions of logits, and the caches."""
+        seqlens, total, logit_positions_N, *pasts = others
+        decoder = self.network
+
+        def wanted(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            hidden_BSD, *rest = given
+            return hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N), *rest
+
+        emit = Emit(self.layers, (seqlens, total), tuple(pasts))
+        head = decoder.network.get_output_embeddings()
+        hook = head.register_forward_pre_hook(wanted)
+        try:
+            with answered(decoder.network, emit):
+                logits_NV = decoder.step(input_ids_BS, position_ids_BS)
+        finally:
+            hook.remove()
+        if logits_NV.dim() != 2:
+            raise ExportError(f"the output layer gave logits of {logits_NV.dim()} dimensions")
+        return logits_NV.float(), *emit.presents

@@ -1,0 +1,120 @@
+"""Build a network of transformers' own from a folder, as it stands there: no map of weights.
+
+Nothing of a folder is run: its code is never imported, and pickles are not opened. Weights that are
+missing, that no module takes or that are rounded are refused by name.
+"""
+
+import contextlib
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from models.checkpoints import file_names
+from models.checkpoints.settings_files import longest_text
+from models.checkpoints.stops import stop_tokens
+from models.checkpoints.traced_types import check_config, check_weights
+from models.errors import CheckpointError, reason
+from models.json_files import fields_of, read_object
+from models.networks.traced import EAGER, TracedConfig, TracedDecoder, context_of
+
+MAX_NAMED = 6
+SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFolder:
+    """The network of a folder, and the longest text by its files."""
+
+    model: TracedDecoder
+    max_tokens: int
+
+
+def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
+    """The network of a folder for texts of at most `context` tokens.
+
+    Raises `CheckpointError` for what would be lost or run, and `SettingError`.
+    """
+    path = folder / file_names.CONFIG_FILE
+    values = read_object(path)
+    check_config(values, path)
+    check_weights(folder)
+    with fields_of(path, values):
+        ends = stop_tokens(folder, values)
+    import transformers
+
+    with quiet(transformers):
+        try:
+            factory: Any = transformers.AutoModelForCausalLM
+            network, loading = factory.from_pretrained(
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                attn_implementation=EAGER,
+                output_loading_info=True,
+            )
+        except Exception as error:
+            raise CheckpointError(
+                f"{folder}: transformers cannot load the network: {reason(error)}"
+            ) from error
+    _check_loading(loading, folder)
+    _check_finite(network, folder)
+    text = network.config.get_text_config()
+    longest = longest_text(folder)
+    sizes: Any = [getattr(text, name, None) for name in SIZES]
+    if not all(isinstance(each, int) for each in sizes):
+        named = ", ".join(f"{name} {value}" for name, value in zip(SIZES, sizes, strict=True))
+        raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
+    config = TracedConfig(
+        {**values, "transformers_version": transformers.__version__},
+        **dict(zip(("vocab_size", "num_layers", "hidden_size"), sizes, strict=True)),
+        max_positions=context_of(text, context, longest),
+        eos_token_ids=ends,
+    )
+    model = TracedDecoder(network.eval(), config)
+    return TracedFolder(model, min(config.max_positions, longest or config.max_positions))
+
+
+def _check_loading(loading: Mapping[str, Any], folder: Path) -> None:
+    """Raise `CheckpointError` for weights that are missing, left over or of another shape."""
+    for kind, what in (
+        ("missing_keys", "the network has, and the files have not"),
+        ("unexpected_keys", "the files have, and the network has not"),
+        ("mismatched_keys", "are of another shape than the network's"),
+        ("error_msgs", "could not be loaded"),
+    ):
+        names = sorted(str(each) for each in loading.get(kind) or ())
+        if names:
+            more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+            raise CheckpointError(
+                f"{folder}: weights that {what}: {', '.join(names[:MAX_NAMED])}{more}"
+            )
+
+
+def _check_finite(network: Any, folder: Path) -> None:  # noqa: ANN401
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(
+                f"{folder}: {name} has numbers that are not finite (NaN or infinite), but must "
+                "have none: the file is damaged, or its training has diverged"
+            )
+
+
+@contextlib.contextmanager
+def quiet(transformers: Any) -> Iterator[None]:  # noqa: ANN401 - the module
+    """Keep bars and warnings of the library off the terminal while this is entered."""
+    logs = transformers.utils.logging
+    level = logs.get_verbosity()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logs.set_verbosity(level)
+        logs.enable_progress_bar()

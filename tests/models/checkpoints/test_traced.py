@@ -1,0 +1,131 @@
+"""Folders whose network is transformers' own: what is taken, and what is refused by name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
+from models.checkpoints.known import known_types
+from models.checkpoints.plan import recognise
+from models.checkpoints.traced_types import causal_classes, is_traced
+from models.errors import CheckpointError, SettingError
+from models.networks.llama import Llama
+from models.networks.traced import TracedDecoder
+from tests.decoders.rows import tokenizer
+from tests.traced.networks import tiny_decoder
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a family that Attendant has no network for."""
+    made = tmp_path_factory.mktemp("glm4")
+    words = tokenizer()
+    decoder = tiny_decoder("glm4", vocab_size=words.get_vocab_size())
+    decoder.network.save_pretrained(made)
+    words.save(str(made / "tokenizer.json"))
+    return made
+
+
+def changed(folder: Path, target: Path, change: Callable[[Path], None]) -> Path:
+    target.mkdir()
+    for path in folder.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    change(target)
+    return target
+
+
+def with_field(name: str, value: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        values = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(values | {name: value}))
+
+    return change
+
+
+def without_weight(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["model.norm.weight"]
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
+def with_weight(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS) | {"model.extra.weight": torch.ones(3)}
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
+def pickled(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_field("auto_map", {"AutoModelForCausalLM": "code.Own"}), "auto_map names code"),
+        (with_field("quantization_config", {"quant_method": "gptq"}), "has quantization_config"),
+        (with_field("architectures", ["Glm4ForSequenceClassification"]), "Glm4ForCausalLM"),
+        (pickled, "is a pickle"),
+        (without_weight, "the files have not: model.norm.weight"),
+        (with_weight, "the network has not: model.extra.weight"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_what_would_be_lost_or_run_is_refused_by_name(
+    folder: Path, tmp_path: Path, change: Callable[[Path], None], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(changed(folder, tmp_path / "changed", change))
+
+
+def test_a_traced_network_is_the_same_after_it_was_saved(folder: Path, tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(folder)
+    assert isinstance(checkpoint.model, TracedDecoder)
+    save_checkpoint(checkpoint, tmp_path / "saved")
+    again = load_checkpoint(tmp_path / "saved")
+    ids = torch.arange(20)[None]
+    with torch.inference_mode():
+        assert torch.equal(checkpoint.model(ids), again.model(ids))
+    assert (again.config.eos_token_ids, again.max_tokens) == ((2,), 160)
+
+
+def test_tied_weights_are_saved_once_and_tied_again(tmp_path: Path) -> None:
+    words = tokenizer()
+    decoder = tiny_decoder("starcoder2", vocab_size=words.get_vocab_size())
+    decoder.network.save_pretrained(tmp_path / "hub")
+    words.save(str(tmp_path / "hub/tokenizer.json"))
+    save_checkpoint(load_checkpoint(tmp_path / "hub"), tmp_path / "saved")
+    network = load_checkpoint(tmp_path / "saved").model.network
+    assert network.lm_head.weight is network.model.embed_tokens.weight  # type: ignore[union-attr]
+
+
+def test_auto_takes_ours_where_there_is_one_and_the_setting_says_otherwise(tmp_path: Path) -> None:
+    assert is_traced("glm4")
+    assert not is_traced("glm4", "own")
+    assert not is_traced("llama")
+    assert is_traced("llama", "transformers")
+    with pytest.raises(SettingError, match="no network that writes texts for vit"):
+        is_traced("vit", "transformers")
+    words = tokenizer()
+    decoder = tiny_decoder("llama", vocab_size=words.get_vocab_size())
+    decoder.network.save_pretrained(tmp_path)
+    words.save(str(tmp_path / "tokenizer.json"))
+    assert isinstance(load_checkpoint(tmp_path).model, Llama)
+    assert isinstance(load_checkpoint(tmp_path, network="transformers").model, TracedDecoder)
+
+
+def test_a_plan_says_that_the_network_is_traced(folder: Path) -> None:
+    plan = recognise(folder)
+    assert (plan.form, plan.refusal) == ("traced", "")
+    assert "transformers" in plan.needs
+
+
+def test_the_table_of_transformers_is_read_of_its_source() -> None:
+    """The importer names no family: the library's own table has them."""
+    classes = causal_classes()
+    assert classes["glm4"] == "Glm4ForCausalLM"
+    assert len([name for name in classes if name not in known_types()]) > 100

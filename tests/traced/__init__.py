@@ -1,0 +1,1 @@
+"""All networks of transformers that write texts, traced and compared."""
