@@ -75,7 +75,7 @@ def build_decoder(
 ) -> AdoptedDecoder:
     """Write a graph over slots into a folder where its external data are, and compare it.
 
-    `model` is that of `source` without its external data, and is changed. Raises `ExportError`
+    `model` is that of `source` without its external data, and is emptied. Raises `ExportError`
     where it is no decoder with a past, or computes something else.
     """
     take_branch_with_past(model)
@@ -84,7 +84,7 @@ def build_decoder(
     path = place / MODEL_FILENAME
     over_slots(model, ends)
     onnx.save(model, path)
-    del model
+    model.Clear()  # the caller has it too
     on_step("running the graph as it is")
     expected = greedy(source, ends, sizes.max_tokens, sizes.window)
     on_step("comparing it with the graph over slots")

@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from export.adopted.decoders import over_slots
 from export.adopted.decoders_building import AdoptedDecoder, Sizes, build_decoder
 from export.adopted.decoders_ends import Names, ends_of, take_branch_with_past
+from export.adopted.edits import Edit, surround
 from export.errors import ExportError
 from service.generation.decoders.decoder import OnnxDecoder
 from service.runtime.session import OnnxSession, SessionOptions
@@ -35,14 +36,18 @@ def graph(name: str) -> ModelProto:
 
 
 def built(
-    name: str, folder: Path, change: Callable[[ModelProto], None] | None = None
+    name: str,
+    folder: Path,
+    change: Callable[[ModelProto], None] = lambda _: None,
+    *,
+    changes_source: bool = False,
 ) -> AdoptedDecoder:
+    """A graph over slots; `change` is made to it alone, or to what it is compared with too."""
     source, place = folder / "source.onnx", folder / "1"
     place.mkdir()
-    onnx.save(graph(name), source)
-    model = onnx.load(source)
-    if change is not None:
-        change(model)
+    model, original = graph(name), graph(name)
+    change(model)
+    onnx.save(model if changes_source else original, source)
     return build_decoder(source, model, place, SIZES, on_step=lambda _: None)
 
 
@@ -152,6 +157,49 @@ def test_layers_of_two_kinds_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ExportError, match="1 of 2 layers extend their cache"):
         built("llama_genai", tmp_path, change)
+
+
+def test_inputs_that_never_vary_and_masks_that_are_read_elsewhere_are_filled_in(
+    tmp_path: Path,
+) -> None:
+    """`num_logits_to_keep` is 0, so all tokens have logits; a mask is 1 wherever a token is."""
+
+    def change(model: ModelProto) -> None:
+        kept = helper.make_tensor_value_info("num_logits_to_keep", TensorProto.INT64, [])
+        model.graph.input.append(kept)
+        product = next(node for node in model.graph.node if "logits" in node.output)
+        product.output[0] = "unscaled"
+        scaled = [
+            helper.make_node("ReduceMax", ["attention_mask"], ["one"], keepdims=0),
+            helper.make_node("Add", ["one", "num_logits_to_keep"], ["sum"]),
+            helper.make_node("Cast", ["sum"], ["factor"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["unscaled", "factor"], ["logits"]),
+        ]
+        model.graph.node.extend(scaled)
+
+    decoder = built("llama_genai", tmp_path, change, changes_source=True)
+    assert not decoder.takes_one_row
+    assert decoder.differences.same_tokens == 48
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+def test_added_nodes_are_of_the_graph_s_version_of_operators(opset: int) -> None:
+    """Axes are an attribute before 13, and an input from then on."""
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["rows", "tokens"])
+    result = helper.make_tensor_value_info("result", TensorProto.INT64, None)
+    model = helper.make_model(
+        helper.make_graph([], "edited", [ids], [result]),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=8,
+    )
+    edit = Edit(model, "new")
+    places = edit.unsqueeze(edit.up_to(edit.size("ids", 1)), 0, 2)
+    edit.node("Add", places, edit.constant(1), output="result")
+    surround(model.graph, edit.nodes, ())
+    model.graph.initializer.extend(edit.constants.values())
+    session = OnnxSession(model.SerializeToString(), SessionOptions())
+    (found,) = session.run({"ids": np.zeros((2, 3), np.int64)}, ["result"])
+    np.testing.assert_array_equal(found, [[[1], [2], [3]]])
 
 
 def test_names_of_tensors_are_those_of_the_folder(tmp_path: Path) -> None:
