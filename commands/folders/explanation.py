@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'attendant[cpu,train]'"
 INSTALL_ONNX = "pip install onnx safetensors"
+WHOLE_NUMBERS = ("I8", "I32", "I64", "U8", "U32", "BOOL")  # types of parts of rounded weights
 MAX_FILES = 20  # of a list of files; the others are counted
 MAX_LABELS = 8
 
@@ -212,7 +213,9 @@ def _what(plan: Plan) -> str:
 
 def _products(plan: Plan, precision: str) -> str:
     """Types of weights whose numbers a graph keeps, and what becomes of the others."""
-    kept, others = ", ".join(plan.kept), ", ".join(plan.stored_as.keys() - {*plan.kept})
+    kept = ", ".join(plan.kept)
+    left = [each for each in plan.stored_as if each not in (*plan.kept, *WHOLE_NUMBERS)]
+    others = ", ".join(sorted(left))
     if precision != "stored":
         return f"{kept} become floats, as --precision {precision} computes, or rounds again"
     return f"with the numbers of {kept}, not rounded again" + (
