@@ -37,7 +37,7 @@ class Later:
 
 
 class _Kept:
-    """What an export keeps: tensors by their keys, and a folder for those that were written."""
+    """Tensors of an export by their keys, and a folder for those that were written."""
 
     def __init__(self, near: Path | None = None) -> None:
         self.tensors: dict[str, Later] = {}

@@ -87,7 +87,7 @@ class SampledRounding:
 
 
 def _identity(weight: TensorProto) -> str | bytes:
-    """What is equal for weights that are equal, whatever they are called."""
+    """A value that is equal for equal weights, whatever they are called."""
     return key_of(weight) or hashlib.sha256(bytes_of(weight)).digest()
 
 
