@@ -174,6 +174,22 @@ CLIENTS = (
         is_node=True,
     ),
     Client(
+        "anthropic",
+        ("anthropic",),
+        "messages whole and by the stream's helper, a function that must be called and its result, "
+        "counts, errors by class, 10 asynchronous calls",
+    ),
+    Client(
+        "responses",
+        (
+            *("openai", "openai-agents", "pydantic-ai-slim"),
+            *("langchain-openai", "langchain-anthropic"),
+        ),
+        "the Responses API: whole, streamed and parsed answers of `openai`, held against its types; "
+        "functions, log probabilities, errors; `Runner` of openai-agents with a form and a tool; "
+        "pydantic-ai and LangChain over Responses and Messages, whole and streamed",
+    ),
+    Client(
         "huggingface",
         ("@huggingface/inference",),
         "at a model's address: `textClassification`, `featureExtraction`, `textGeneration` and its "

@@ -206,7 +206,7 @@ def _copy(item: Values) -> Values:
 def _usage(usage: GenerationUsage) -> Values:
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.reused_tokens},
+        "input_tokens_details": {"cached_tokens": usage.reused_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.output_tokens,
