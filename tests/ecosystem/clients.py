@@ -185,7 +185,7 @@ CLIENTS = (
             *("openai", "openai-agents", "pydantic-ai-slim"),
             *("langchain-openai", "langchain-anthropic"),
         ),
-        "the Responses API: whole, streamed and parsed answers of `openai`, held against its types; "
+        "the Responses API: answers of `openai` whole, streamed and parsed, and its types; "
         "functions, log probabilities, errors; `Runner` of openai-agents with a form and a tool; "
         "pydantic-ai and LangChain over Responses and Messages, whole and streamed",
     ),
