@@ -124,7 +124,7 @@ def _best_factors(takers: Sequence[Tensor], seen: _Seen) -> Tensor | None:
     values_TK = torch.cat(seen.tokens)
     # Some outputs at a time, whose rounded weights a processor's cache holds.
     num_rows = max(1, CHUNK_NUMBERS // values_TK.shape[1])
-    chunks = [chunk_NK for taker in takers for chunk_NK in taker.split(num_rows)]
+    chunks = [chunk_NK for taker in takers for chunk_NK in torch.split(taker, num_rows)]
     products = [(chunk_NK, values_TK @ chunk_NK.T) for chunk_NK in chunks]
     largest_K = _lifted(seen.largest_K)
     weight_K = _lifted(torch.stack([chunk_NK.abs().amax(dim=0) for chunk_NK in chunks]).amax(dim=0))
