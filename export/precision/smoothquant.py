@@ -23,6 +23,7 @@ from models.checkpoints.lazy import LazyTensor, realise
 from models.networks.llama import Llama, LlamaLayer
 
 STRENGTHS = (0.5, 0.65, 0.8, 1.0)  # how much of a channel's size moves into the weights
+CHUNK_NUMBERS = 2**20  # of weights that are rounded at once
 WORTH = 0.9  # of the error without factors: what is above stays as it is
 # Rows of sample texts, and tokens on which errors are compared; the largest values are of all rows.
 SAMPLED, SAMPLED_OF_LARGE = (48, 512), (12, 128)
@@ -121,24 +122,36 @@ def _observe(
 def _best_factors(takers: Sequence[Tensor], seen: _Seen) -> Tensor | None:
     """Factors of the least error; None where no factors are better."""
     values_TK = torch.cat(seen.tokens)
-    weights_NK = torch.cat(tuple(takers))
-    exact_TN = values_TK @ weights_NK.T
-    largest_K, weight_K = _lifted(seen.largest_K), _lifted(weights_NK.abs().amax(dim=0))
-    least = WORTH * _error(values_TK, weights_NK, exact_TN)
+    # Some outputs at a time, whose rounded weights a processor's cache holds.
+    num_rows = max(1, CHUNK_NUMBERS // values_TK.shape[1])
+    chunks = [chunk_NK for taker in takers for chunk_NK in torch.split(taker, num_rows)]
+    products = [(chunk_NK, values_TK @ chunk_NK.T) for chunk_NK in chunks]
+    largest_K = _lifted(seen.largest_K)
+    weight_K = _lifted(torch.stack([chunk_NK.abs().amax(dim=0) for chunk_NK in chunks]).amax(dim=0))
+    least = WORTH * _error(values_TK, products)
     best_K = None
     for strength in STRENGTHS:
         factors_K = _power_of_two(largest_K**strength / weight_K ** (1 - strength))
-        error = _error(values_TK / factors_K, weights_NK * factors_K, exact_TN)
+        error = _error(values_TK / factors_K, products, factors_K)
         if error < least:
             least, best_K = error, factors_K
     return best_K
 
 
-def _error(values_TK: Tensor, weights_NK: Tensor, exact_TN: Tensor) -> float:
-    """The squared error of a product of rounded inputs, as a share of it, all tokens alike."""
-    off_TN = _rounded(values_TK) @ _rounded(weights_NK).T - exact_TN
-    size_T = exact_TN.square().sum(dim=1)
-    return float((off_TN.square().sum(dim=1)[size_T > 0] / size_T[size_T > 0]).mean())
+def _error(
+    values_TK: Tensor, products: Sequence[tuple[Tensor, Tensor]], factors_K: Tensor | None = None
+) -> float:
+    """The squared error of a product of rounded inputs, as a share of it, all tokens alike.
+
+    `products` are weights [N, K], which factors multiply, and the exact product [T, N].
+    """
+    rounded_TK = _rounded(values_TK)
+    size_T, off_T = torch.zeros(len(values_TK)), torch.zeros(len(values_TK))
+    for weights_NK, exact_TN in products:
+        lifted_NK = weights_NK if factors_K is None else weights_NK * factors_K
+        off_T += (rounded_TK @ _rounded(lifted_NK).T - exact_TN).square().sum(dim=1)
+        size_T += exact_TN.square().sum(dim=1)
+    return float((off_T[size_T > 0] / size_T[size_T > 0]).mean())
 
 
 def _rounded(values: Tensor) -> Tensor:
@@ -146,7 +159,7 @@ def _rounded(values: Tensor) -> Tensor:
     step = (
         values.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny) / LARGEST
     )
-    return (values / step).round() * step
+    return (values / step).round_().mul_(step)
 
 
 def _power_of_two(factors_K: Tensor) -> Tensor:

@@ -57,9 +57,10 @@ class LazyTensor(Tensor):
         read: Read,
         stored_dtype: torch.dtype | None = None,
     ) -> Self:
-        made: Self = cls._make_wrapper_subclass(
-            cls, like.shape, strides=like.stride(), dtype=like.dtype, device=CPU
-        )
+        with torch.inference_mode(mode=False):  # as a view of a weight may be made in it
+            made: Self = cls._make_wrapper_subclass(
+                cls, like.shape, strides=like.stride(), dtype=like.dtype, device=CPU
+            )
         made._read, made.transposed, made.in_file = read, None, None
         made.stored_dtype, made.reads_rows = stored_dtype or like.dtype, True
         return made

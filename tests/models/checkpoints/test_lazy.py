@@ -64,6 +64,15 @@ def test_a_changed_lazy_tensor_is_lazy_and_has_the_same_numbers(name: str) -> No
         assert torch.equal(found.rows(slice(1, 3)), expected[1:3])
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_lazy_weight_is_changed_where_nothing_is_trained(name: str) -> None:
+    """A weight from before is made a view of, and computed with, in inference mode."""
+    weight, change = stored(), OPERATIONS[name]
+    parameter = nn.Parameter(LazyTensor.of_mapped(weight), requires_grad=False)
+    with torch.inference_mode():
+        assert torch.equal(realised(change(parameter)), change(weight.float()))
+
+
 @pytest.mark.parametrize("slice_numbers", [1, 2**24])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_what_is_computed_with_a_lazy_tensor_has_the_same_numbers(
