@@ -99,7 +99,7 @@ def check_errors(client: openai.OpenAI) -> None:
             raise AssertionError(f"no error for {fields}")
 
 
-@function_tool
+@function_tool  # type: ignore[untyped-decorator]  # in another environment
 def person(age: Annotated[int, Field(ge=0, le=150)]) -> str:
     """Keep a person."""
     return f"kept {age}"
