@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from commands.ask.client.client import Client
-from export.certificates import rows
+from export.certificates import items, sides
 from export.certificates.case import Case, NotComparedError
 from export.certificates.certificate import EXACT, Certificate, Pair, Row
 from export.certificates.certify import certify
+from export.certificates.items import Item, Texts
 from export.certificates.probes import Conversation
-from export.certificates.rows import Item, Texts
 from models.networks.retrieval import TermEmbedder
 from models.networks.transformer import Transformer
 from service.calls.conversation import Conversation as Messages
@@ -127,7 +127,7 @@ def _texts(case: Case) -> list[Item]:
     """Texts that a request may have."""
     return [
         item
-        for item in rows.probes(case)
+        for item in items.probes(case)
         if len(item.value) == 1 and item.value[0].strip() and "\0" not in item.value[0]
     ]
 
@@ -152,8 +152,8 @@ def _conversations(case: Case) -> list[Item]:
     most = case.checkpoint.max_tokens
     return [
         item
-        for item in rows.conversations(case)
-        if 0 < len(rows.our_prompt(case, item.value)[1]) < most
+        for item in items.conversations(case)
+        if 0 < len(sides.our_prompt(case, item.value)[1]) < most
     ]
 
 
@@ -183,7 +183,7 @@ def _class_scores(case: Case, row: Texts) -> np.ndarray:
 
 
 def _scores(case: Case, row: Texts, function: str) -> np.ndarray:
-    values: np.ndarray = rows.SCORES[function](torch.from_numpy(rows.output(case, row))).numpy()
+    values: np.ndarray = sides.SCORES[function](torch.from_numpy(sides.output(case, row))).numpy()
     return values
 
 
@@ -218,7 +218,7 @@ def _labelled(case: Case, row: Texts) -> np.ndarray:
 def _fills(served: Served, row: Texts) -> np.ndarray:
     """Log probabilities of all words: the server's of the likeliest, the import's of the others."""
     (result,) = served.ask(FillMask(served.name, texts=list(row), top_k=NUM_WORDS)).results
-    values = rows.our_words(served.case, row)
+    values = sides.our_words(served.case, row)
     for fill in result.masks[0].fills:
         values[0, fill.token_id] = fill.logprob
     return values
@@ -263,24 +263,24 @@ QUESTIONS = (
         lambda case: bool(case.checkpoint.chat),
         _conversations,
         _prompt,
-        lambda case, asked: rows.our_prompt(case, asked)[1],
+        lambda case, asked: sides.our_prompt(case, asked)[1],
     ),
     Question(
         "vectors",
         lambda case: _is("embedding")(case) and not _is_terms(case),
-        rows.prompted,
+        items.prompted,
         _vector,
-        rows.our_vector,
+        sides.our_vector,
     ),
-    Question("weights of words", _is_terms, rows.compared, _terms, rows.output),
-    Question("scores", _is("text-classification"), rows.compared, _classes, _class_scores),
-    Question("logits", _is("pair-scoring"), rows.compared, _score, rows.output),
-    Question("entities", _is("token-classification"), rows.compared, _entities, _labelled),
-    Question("log probabilities", _is("fill-mask"), rows.masked, _fills, rows.our_words),
+    Question("weights of words", _is_terms, items.compared, _terms, sides.output),
+    Question("scores", _is("text-classification"), items.compared, _classes, _class_scores),
+    Question("logits", _is("pair-scoring"), items.compared, _score, sides.output),
+    Question("entities", _is("token-classification"), items.compared, _entities, _labelled),
+    Question("log probabilities", _is("fill-mask"), items.masked, _fills, sides.our_words),
     Question(
         f"log probabilities of {NUM_TOKENS} greedy tokens",
         _writes,
-        rows.compared,
+        items.compared,
         _written,
         lambda _case, _row: np.zeros(NUM_TOKENS, np.float32),
     ),

@@ -6,8 +6,9 @@ import torch
 
 from export.certificates.case import Case, NotComparedError, check_there, quiet, title_of
 from export.certificates.certificate import Certificate, Pair, Row
+from export.certificates.items import Item
 from export.certificates.layers import first_different_layer
-from export.certificates.rows import ROWS, Comparison, Item
+from export.certificates.rows import ROWS, Comparison
 from models.errors import reason
 from models.networks.kinds import kind_of
 
