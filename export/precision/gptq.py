@@ -78,13 +78,6 @@ class Compensation:
         return Rounded(steps_KN, scales_BN)
 
 
-def round_compensated(
-    weights_KN: np.ndarray, moments_KK: np.ndarray, bits: int, block_size: int
-) -> Rounded:
-    """Weights rounded for inputs with these second moments: see `Compensation`."""
-    return Compensation(moments_KK, bits, block_size).rounded(weights_KN)
-
-
 def _elimination(moments_KK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The order of channels, and the factor of the inverse moments in it: an upper triangle."""
     moments_KK = moments_KK.astype(np.float64)

@@ -183,5 +183,5 @@ def _fold(layer: LlamaLayer, joint: _Joint, factors_K: Tensor) -> None:
 def _change(layer: LlamaLayer, name: str, change: Callable[[Tensor], Tensor]) -> None:
     module, _, kind = name.rpartition(".")
     weight = layer.get_parameter(name)
-    changed = weight.mapped(change) if isinstance(weight, LazyTensor) else change(weight)
+    changed = weight.changed(change) if isinstance(weight, LazyTensor) else change(weight)
     setattr(layer.get_submodule(module), kind, nn.Parameter(changed, requires_grad=False))

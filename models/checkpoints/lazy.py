@@ -96,10 +96,9 @@ class LazyTensor(Tensor):
         """The numbers of some rows, or of all."""
         return self._read(index)
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> "LazyTensor":
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "LazyTensor":
         """A tensor of the same shape, which `change` makes of this one whenever it is read."""
-        like = torch.empty(self.shape, dtype=self.dtype, device="meta")
-        return LazyTensor.of(tuple(like.shape), lambda: change(self.rows()))
+        return LazyTensor.of(tuple(self.shape), lambda: change(self.rows()))
 
     def __deepcopy__(self, memo: object) -> Self:
         return self

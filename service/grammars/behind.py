@@ -2,10 +2,14 @@
 
 import re
 
+from service.grammars.expressions import LARK_TOKEN
 from service.grammars.form import Grammar
 from service.grammars.source_text import literal
 
 _FORM, _FORM_EXPRESSION = "form_start", "FORM_START"
+_THOUGHTS, _BREAK = "form_thoughts", "FORM_BREAK"
+# The rule that a grammar in Lark begins with, wherever it is named, and what only looks like it.
+_START = re.compile(rf"{LARK_TOKEN.pattern}|(?P<start>\bstart\b)")
 
 
 def behind_thoughts(grammar: Grammar, begin: str, end: str, *, is_open: bool) -> Grammar:
@@ -16,11 +20,11 @@ def behind_thoughts(grammar: Grammar, begin: str, end: str, *, is_open: bool) ->
     """
     inner, text = _as_rule(grammar)
     opening = "" if is_open else _in_expression(begin)
-    before = "thoughts THOUGHT_END?" if is_open else "(thoughts THOUGHT_END?)?"
+    before = f"{_THOUGHTS} {_BREAK}?" if is_open else f"({_THOUGHTS} {_BREAK}?)?"
     rules = [
         f"start: {before} {inner}",
-        f"thoughts[lazy]: /{opening}(.|\\n)*{_in_expression(end)}/",
-        r"THOUGHT_END: /[ \n]+/",
+        f"{_THOUGHTS}[lazy]: /{opening}(.|\\n)*{_in_expression(end)}/",
+        rf"{_BREAK}: /[ \n]+/",
     ]
     return Grammar("lark", "\n".join([text, *rules]))
 
@@ -29,7 +33,7 @@ def _as_rule(grammar: Grammar) -> tuple[str, str]:
     """The name of a rule for the whole of a grammar, and the grammar in Lark that has it."""
     match grammar.kind:
         case "lark":
-            return _FORM, re.sub(r"(?m)^start\b", _FORM, grammar.text)
+            return _FORM, _START.sub(lambda each: _FORM if each["start"] else each[0], grammar.text)
         case "json_schema":
             return _FORM, f"{_FORM}: %json {grammar.text}"
         case "choice":

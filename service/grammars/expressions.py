@@ -17,7 +17,7 @@ CLASSES = {
 }
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 # Of a grammar in Lark: texts and comments, which are left as they are, and expressions.
-_LARK_TOKEN = re.compile(
+LARK_TOKEN = re.compile(
     r'(?P<text>"(?:\\.|[^"\\\n])*")|(?P<comment>(?:#|//)[^\n]*)|(?P<expression>/(?:\\.|[^/\\\n])+/)'
 )
 
@@ -29,6 +29,6 @@ def with_ascii_classes(expression: str) -> str:
 
 def with_ascii_terminals(lark: str) -> str:
     """A grammar in Lark whose expressions have classes in place of escapes."""
-    return _LARK_TOKEN.sub(
+    return LARK_TOKEN.sub(
         lambda token: with_ascii_classes(token[0]) if token["expression"] else token[0], lark
     )

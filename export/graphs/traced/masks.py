@@ -35,7 +35,7 @@ class Mask:
         """
         middle = context // 2
         row = _seen(function, torch.tensor([middle, context - 1]), context)
-        is_causal = (not bool(row[0, middle + 1 :].any()) and context > 1) or context == 1
+        is_causal = not bool(row[0, middle + 1 :].any())
         num_seen = int(row[1].sum())
         if is_causal:
             mask = cls(True, 0 if num_seen == context else num_seen, context)

@@ -33,8 +33,7 @@ class OneNorm(nn.Module):
 def as_one(module: nn.Module) -> OneNorm | None:
     """The module as one operator, where trials show that it is a root mean square norm."""
     parameters = list(module.named_parameters())
-    eps = next((getattr(module, n) for n in NAMES if isinstance(getattr(module, n, 0), float)), 0.0)
-    eps = next((getattr(module, n) for n in NAMES if hasattr(module, n)), eps)
+    eps = next((getattr(module, name) for name in NAMES if hasattr(module, name)), 0.0)
     if [name for name, _ in parameters] != ["weight"] or not isinstance(eps, float):
         return None
     weight = parameters[0][1]
@@ -63,8 +62,8 @@ def _is_same(module: nn.Module, one: OneNorm, trial: Tensor) -> bool:
 
 
 @contextmanager
-def with_norms(network: nn.Module) -> Iterator[int]:
-    """While entered, norms of the network are one operator each; gives their number."""
+def with_norms(network: nn.Module) -> Iterator[None]:
+    """While entered, norms of the network are one operator each."""
     found = [
         (parent, name, one)
         for parent in network.modules()
@@ -75,7 +74,7 @@ def with_norms(network: nn.Module) -> Iterator[int]:
     for parent, name, one in found:
         setattr(parent, name, one)
     try:
-        yield len(found)
+        yield
     finally:
         for parent, name, module in before:
             setattr(parent, name, module)

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from export.precision.gptq import Rounded, round_compensated, round_nearest
+from export.precision.gptq import Compensation, Rounded, round_nearest
 
 BITS, BLOCK_SIZE = 4, 128
 GENERATOR = np.random.default_rng(0)
@@ -39,14 +39,14 @@ def error(rounded: Rounded, rows_RK: np.ndarray) -> float:
 
 def test_error_on_other_inputs_is_less_than_half_of_the_nearest_step_s() -> None:
     """Made for 2,000 rows, measured on 500 others of their kind."""
-    compensated = round_compensated(WEIGHTS_KN, moments(inputs(2_000)), BITS, BLOCK_SIZE)
+    compensated = Compensation(moments(inputs(2_000)), BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
     nearest = round_nearest(WEIGHTS_KN, BITS, BLOCK_SIZE)
     others = inputs(500)
     assert error(compensated, others) < 0.5 * error(nearest, others)
 
 
 def test_steps_are_of_four_bits_and_each_block_has_a_scale() -> None:
-    rounded = round_compensated(WEIGHTS_KN, moments(inputs(2_000)), BITS, BLOCK_SIZE)
+    rounded = Compensation(moments(inputs(2_000)), BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
     assert rounded.steps_KN.shape == (K, N)
     assert rounded.steps_KN.min() >= -8
     assert rounded.steps_KN.max() <= 7
@@ -57,8 +57,8 @@ def test_steps_are_of_four_bits_and_each_block_has_a_scale() -> None:
 def test_columns_are_rounded_by_themselves() -> None:
     """A product of many columns is rounded in slabs."""
     of_inputs_KK = moments(inputs(2_000))
-    together = round_compensated(WEIGHTS_KN, of_inputs_KK, BITS, BLOCK_SIZE)
-    apart = round_compensated(WEIGHTS_KN[:, 10:20], of_inputs_KK, BITS, BLOCK_SIZE)
+    together = Compensation(of_inputs_KK, BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    apart = Compensation(of_inputs_KK, BITS, BLOCK_SIZE).rounded(WEIGHTS_KN[:, 10:20])
     np.testing.assert_array_equal(apart.steps_KN, together.steps_KN[:, 10:20])
     np.testing.assert_array_equal(apart.scales_BN, together.scales_BN[:, 10:20])
 
@@ -66,10 +66,10 @@ def test_columns_are_rounded_by_themselves() -> None:
 @pytest.mark.parametrize("num_rows", [0, 1])
 def test_few_inputs_give_finite_weights(num_rows: int) -> None:
     """Channels that say nothing on the samples are rounded all the same."""
-    rounded = round_compensated(WEIGHTS_KN, moments(inputs(num_rows)), BITS, BLOCK_SIZE)
+    rounded = Compensation(moments(inputs(num_rows)), BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
     assert np.abs(values(rounded) - WEIGHTS_KN).max() < 4
 
 
 def test_weights_of_zero_stay_zero() -> None:
-    rounded = round_compensated(0 * WEIGHTS_KN, moments(inputs(100)), BITS, BLOCK_SIZE)
+    rounded = Compensation(moments(inputs(100)), BITS, BLOCK_SIZE).rounded(0 * WEIGHTS_KN)
     assert not values(rounded).any()

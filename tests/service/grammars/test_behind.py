@@ -11,7 +11,10 @@ GRAMMARS = [
     (Grammar.of("json_schema", {"const": {"a": 1}}), '{"a": 1}'),
     (Grammar.of("choice", ["a/b", 'say "yes"']), 'say "yes"'),
     (Grammar.of("regex", r"[0-9]/\/\d"), "1//2"),
+    (Grammar.of("regex", "[a-z]+\n[0-9]"), "go\n1"),
     (Grammar.of("lark", 'start: WORD "!"\nWORD: /[a-z]+/'), "go!"),
+    (Grammar.of("lark", 'start: thoughts "!"\nthoughts: /start/'), "start!"),
+    (Grammar.of("lark", 'start: "start" | "(" start ")" // start'), "((start))"),
 ]
 MARKS = [("<think>", "</think>"), ("◁think▷", "◁/think▷")]
 
@@ -52,3 +55,10 @@ def test_open_thoughts_must_end_before_the_form(
     is_open = behind_thoughts(grammar, begin, end, is_open=True)
     assert takes(is_open, f"any\n{end}\n{text}")
     assert not takes(is_open, text)
+
+
+def test_a_form_within_itself_has_no_thoughts_within() -> None:
+    grammar = Grammar.of("lark", 'start: "a" | "(" start ")"')
+    free = behind_thoughts(grammar, "<think>", "</think>", is_open=False)
+    assert takes(free, "<think>any</think>(a)")
+    assert not takes(free, "(<think>any</think>a)")
