@@ -64,6 +64,7 @@ class _Response:
     reason: str = ""  # why it is incomplete
     _output: ChatOutput | None = None
     _tokens: OutputTokens = field(default_factory=OutputTokens)
+    _logprobs: list[Values] = field(default_factory=list)  # of text that is to come
 
     def whole(self, usage: GenerationUsage | None = None, error: HttpError | None = None) -> Values:
         """The response as it is now."""
@@ -101,7 +102,7 @@ class _Response:
     def read(self, part: GeneratedText) -> Iterator[tuple[str, Values]]:
         """Events of a part of the output, by which the items grow."""
         self._output = self._output or self.plan.output()
-        logprobs = self._logprobs(part)
+        self._logprobs += self._read_logprobs(part)
         for piece in self._output.read(part):
             if isinstance(piece, Call):
                 if not piece.is_cut:
@@ -116,9 +117,8 @@ class _Response:
             item["content"][0]["text"] += text
             new: Values = {"item_id": item["id"], "content_index": 0, "delta": text}
             if kind == "message":
-                new["logprobs"] = logprobs
-                item["content"][0]["logprobs"] += logprobs
-                logprobs = []
+                new["logprobs"], self._logprobs = self._logprobs, []
+                item["content"][0]["logprobs"] += new["logprobs"]
             yield f"response.{_NAMES[kind]}.delta", self._placed(new)
         if part.finish_reason:
             self.reason = "max_output_tokens" if part.finish_reason == "length" else ""
@@ -188,7 +188,7 @@ class _Response:
             ("response.output_item.done", self._placed({"item": item})),
         ]
 
-    def _logprobs(self, part: GeneratedText) -> list[Values]:
+    def _read_logprobs(self, part: GeneratedText) -> list[Values]:
         if not self.plan.asked.logprobs:
             return []
         told = in_chat([each.token for each in self._tokens.read(part)], as_ids=False)

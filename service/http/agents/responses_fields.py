@@ -148,7 +148,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
             chat_template_kwargs=self._variables() or None,
             max_completion_tokens=self.max_output_tokens,
             logprobs=bool(has_logprobs) or None,
-            top_logprobs=self.top_logprobs,
+            top_logprobs=self.top_logprobs if has_logprobs else None,
             stop=self.stop,
             priority=self.priority,
         )
@@ -164,10 +164,21 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
         if self.truncation not in (None, "disabled"):
             raise unsupported("truncation", "a prompt that is too long is refused")
 
+    @property
+    def _allowed(self) -> list[object] | None:
+        """The names that `allowed_tools` has; None where the request has no such choice."""
+        choice = self.tool_choice
+        if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+            return None
+        tools = choice.get("tools")
+        listed = tools if isinstance(tools, list) else []
+        return [each.get("name") for each in listed if isinstance(each, dict)]
+
     def _functions(self, turns: Turns) -> list[Tool]:
         tools: list[Tool] = []
+        allowed = self._allowed
         for place, tool in enumerate(self.declared):
-            if tool.type == "function":
+            if tool.type == "function" and (allowed is None or tool.name in allowed):
                 turns.paths[f"tools[{len(tools)}].function"] = f"tools[{place}]"
                 function = Function(tool.name, tool.description, tool.parameters, tool.strict)
                 tools.append(Tool(function))
@@ -181,15 +192,11 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
         if kind == "function":
             return {"type": "function", "function": {"name": choice.get("name")}}
         if kind == "allowed_tools":
-            named = choice.get("tools")
-            names = [each.get("name") for each in named or () if isinstance(each, dict)]
-            kept = [tool for tool in tools if tool.function.name in names]
-            if not kept:
+            if not tools:
                 raise invalid(
                     "tool_choice.tools names no function of tools, expected one or more",
                     "tool_choice",
                 )
-            tools[:] = kept
             return choice.get("mode", "auto")
         raise unsupported(
             "tool_choice",
@@ -260,7 +267,9 @@ def _add_message(turns: Turns, path: str, item: Item) -> None:
             f"{path}.role",
         )
     if item.content is None:
-        raise invalid(f"{path}.content is missing", f"{path}.content")
+        raise invalid(
+            f"{path}.content is missing, expected a text or a list of parts", f"{path}.content"
+        )
     text = _texts(item.content, f"{path}.content")
     if item.role == "assistant":
         turns.say(path, text)

@@ -202,6 +202,8 @@ async def test_allowed_tools_are_those_that_are_declared_to_the_model(
     some = await answered(served, tools=[SUM, other], tool_choice=allowed)
     one = await answered(served, tools=[SUM])
     assert some["usage"]["input_tokens"] == one["usage"]["input_tokens"]
+    error = await refusal(served, tools=[other, SUM, SUM], tool_choice=allowed)
+    assert error["message"].startswith("tools[2].name is 'sum', expected another")
 
 
 async def test_log_probabilities_are_of_the_tokens_of_the_text(
@@ -217,6 +219,18 @@ async def test_log_probabilities_are_of_the_tokens_of_the_text(
         each for n, value in events if n.endswith("text.delta") for each in value["logprobs"]
     ]
     assert [each["token"] for each in streamed] == [each["token"] for each in told]
+    assert (await answered(served, top_logprobs=0))["output"][0]["content"][0]["logprobs"] == []
+
+
+async def test_log_probabilities_of_text_that_may_begin_a_call_come_with_it(
+    served: Served, script: Script
+) -> None:
+    script.text = "a <tool_c b"
+    wanted = {"include": ["message.output_text.logprobs"], "tools": [SUM], "stream": True}
+    events = events_of(await post(served, PATHS[0], **ASKED | wanted))
+    (item,) = events[-1][1]["response"]["output"]
+    (part,) = item["content"]
+    assert "".join(each["token"] for each in part["logprobs"]) == part["text"] == script.text
 
 
 @pytest.mark.parametrize(
@@ -244,6 +258,10 @@ async def test_log_probabilities_are_of_the_tokens_of_the_text(
         ({"tools": [{"name": "a"}]}, "tools[0]: Object missing required field `type`"),
         ({"tools": [SUM, SUM]}, "tools[1].name is 'sum', expected another"),
         ({"tools": [SUM], "tool_choice": {"type": "odd"}}, "tool_choice is not supported"),
+        (
+            {"tools": [SUM], "tool_choice": {"type": "allowed_tools", "tools": 5}},
+            "tool_choice.tools names no function of tools",
+        ),
         ({"text": {"format": {"type": "odd"}}}, "text.format"),
         ({"max_output_tokens": 0, "temperature": -1}, "temperature is -1"),
         ({"top_logprobs": 99}, "top_logprobs is 99, expected 0 to 20"),
