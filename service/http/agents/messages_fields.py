@@ -170,11 +170,15 @@ class CountRequest(msgspec.Struct, kw_only=True):
         if form is None:
             return None
         turns.paths["response_format"] = "output_config.format"
-        if form.type != "json_schema" or form.schema is None:
+        if form.type != "json_schema":
             raise invalid(
-                f"output_config.format.type is '{form.type[:64]}', expected json_schema, with the "
-                "schema beside it",
-                "output_config.format",
+                f"output_config.format.type is '{form.type[:64]}', expected json_schema",
+                "output_config.format.type",
+            )
+        if form.schema is None:
+            raise invalid(
+                "output_config.format.schema is missing, expected a JSON schema",
+                "output_config.format.schema",
             )
         return ResponseFormat("json_schema", SchemaFormat(schema=form.schema))
 

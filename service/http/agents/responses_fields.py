@@ -189,8 +189,8 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
         if choice is None or (isinstance(choice, str) and choice in CHOICES):
             return choice
         kind = choice.get("type") if isinstance(choice, dict) else None
-        if kind == "function":
-            return {"type": "function", "function": {"name": choice.get("name")}}
+        if kind == "function" and isinstance(choice.get("name"), str):
+            return {"type": "function", "function": {"name": choice["name"]}}
         if kind == "allowed_tools":
             if not tools:
                 raise invalid(
@@ -209,8 +209,13 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
         turns.paths["response_format"] = "text.format"
         if form is None:
             return None
-        schema = SchemaFormat(form.name, form.schema) if form.type == "json_schema" else None
-        return ResponseFormat(form.type, schema)
+        if form.type != "json_schema":
+            return ResponseFormat(form.type)
+        if form.schema is None:
+            raise invalid(
+                "text.format.schema is missing, expected a JSON schema", "text.format.schema"
+            )
+        return ResponseFormat(form.type, SchemaFormat(form.name, form.schema))
 
     def _variables(self) -> dict[str, Any]:
         variables = dict(self.chat_template_kwargs or {})

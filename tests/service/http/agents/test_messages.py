@@ -215,6 +215,10 @@ async def test_tools_of_the_provider_are_left_out_and_named(served: Served, scri
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers is not supported"),
         ({"output_config": {"format": {"type": "odd"}}}, "output_config.format.type is 'odd'"),
         (
+            {"output_config": {"format": {"type": "json_schema"}}},
+            "output_config.format.schema is missing",
+        ),
+        (
             {"output_config": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}},
             "output_config.format",
         ),

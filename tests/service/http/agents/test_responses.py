@@ -262,7 +262,12 @@ async def test_log_probabilities_of_text_that_may_begin_a_call_come_with_it(
             {"tools": [SUM], "tool_choice": {"type": "allowed_tools", "tools": 5}},
             "tool_choice.tools names no function of tools",
         ),
+        (
+            {"tools": [SUM], "tool_choice": {"type": "function"}},
+            "tool_choice is not supported: it is {'type': 'function'}, expected",
+        ),
         ({"text": {"format": {"type": "odd"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema is missing"),
         ({"max_output_tokens": 0, "temperature": -1}, "temperature is -1"),
         ({"top_logprobs": 99}, "top_logprobs is 99, expected 0 to 20"),
     ],
