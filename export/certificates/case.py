@@ -4,10 +4,8 @@ Everything is made once, where it is asked for first. The code of a folder is ne
 above `MAX_BYTES` are compared in their first layers alone, whose weights both sides read.
 """
 
-import contextlib
 import copy
-import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
@@ -328,20 +326,3 @@ WAYS = (
     Way(lambda case: case.gguf is not None or case.is_rounded, _by_our_tensors),
     Way(lambda case: case.gguf is None and not case.is_rounded, _by_transformers),
 )
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep bars and warnings of transformers off the terminal while this is entered."""
-    import transformers
-
-    logs: Any = transformers.utils.logging
-    level = logs.get_verbosity()
-    logs.set_verbosity_error()
-    logs.disable_progress_bar()
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logs.set_verbosity(level)
-        logs.enable_progress_bar()

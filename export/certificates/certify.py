@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import torch
 
-from export.certificates.case import Case, NotComparedError, check_there, quiet, title_of
+from export.certificates.case import Case, NotComparedError, check_there, title_of
 from export.certificates.certificate import Certificate, Pair, Row
 from export.certificates.items import Item
 from export.certificates.layers import first_different_layer
 from export.certificates.rows import ROWS, Comparison
+from models.checkpoints.traced import quiet
 from models.errors import reason
 from models.networks.kinds import kind_of
 

@@ -59,7 +59,7 @@ def check(model: ModelProto) -> None:
 
     A graph that no protobuf message holds cannot be checked in memory.
     """
-    checked, num_embedded = _without_weights(model), 0
+    checked, num_embedded = without_weights(model), 0
     for tensor in model.graph.initializer:
         if tensor.external_data:  # its numbers are elsewhere: as an input it has a type and a shape
             dims = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
@@ -73,7 +73,7 @@ def check(model: ModelProto) -> None:
 
 def copy_of(model: ModelProto) -> ModelProto:
     """A copy; protobuf's own copies all of it as one message."""
-    copy = _without_weights(model)
+    copy = without_weights(model)
     for tensor in model.graph.initializer:
         copy.graph.initializer.add().CopyFrom(tensor)
     return copy
@@ -95,7 +95,7 @@ def save(model: ModelProto, path: Path, max_bytes: int = MAX_MESSAGE_BYTES) -> N
 def _embedding(model: ModelProto) -> ModelProto:
     if not any(map(is_elsewhere, model.graph.initializer)):
         return model
-    whole = _without_weights(model)
+    whole = without_weights(model)
     whole.graph.initializer.extend(map(filled, model.graph.initializer))
     return whole
 
@@ -169,7 +169,7 @@ def save_sharing(
         _WeightsFile.opened(beside.with_suffix(TABLES_SUFFIX)) as tables,
     ):
         for path, model in graphs.items():
-            written, packed = _without_weights(model), _packed_only(model.graph)
+            written, packed = without_weights(model), _packed_only(model.graph)
             for tensor in model.graph.initializer:
                 target = weights if tensor.name in packed else tables
                 if size_of(tensor) < large_bytes:
@@ -245,7 +245,8 @@ class _WeightsFile:
         return self._offsets[digest], len(content)
 
 
-def _without_weights(model: ModelProto) -> ModelProto:
+def without_weights(model: ModelProto) -> ModelProto:
+    """A copy that has no tensors."""
     copy = ModelProto()
     for field, value in model.ListFields():
         if field.name != "graph":

@@ -24,6 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxscript import optimizer
 from torch import Tensor, nn
 
+from export.graphs.files import without_weights
 from export.graphs.operators import kept_operators
 from export.graphs.tensors import Array, Later, later
 from models.checkpoints.lazy import LazyTensor, realised
@@ -211,17 +212,8 @@ def _filled(
     for name, original in turned.items():
         shape = missing[original].dims[::-1]
         tensors.append(weights.tensor(name, shape, sources[original], is_transposed=True))
-    filled = onnx.ModelProto()
-    for field, value in model.ListFields():
-        if field.name == "graph":
-            continue
-        if isinstance(value, str | int):
-            setattr(filled, field.name, value)
-        else:
-            getattr(filled, field.name).extend(value)
-    filled.graph.name = graph.name
-    filled.graph.input.extend(graph.input)
-    filled.graph.output.extend(graph.output)
+    filled = without_weights(model)
+    del filled.graph.node[:], filled.graph.value_info[:]
     filled.graph.node.extend(nodes)
     filled.graph.initializer.extend(tensors)
     return filled

@@ -22,10 +22,9 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from export.graphs.tensors import derived, slabs
-from export.precision.blockwise import with_products_as_matmul
+from export.precision.blockwise import MICROSOFT, with_products_as_matmul
 from export.precision.tied_tables import share_tied_tables
 
-MICROSOFT = "com.microsoft"
 LARGEST = 127  # of a rounded weight or activation, on both sides of zero
 ZERO_POINT = 128  # of activations: MLAS is fastest where they are unsigned
 SHARED: dict[str, np.ndarray] = {

@@ -17,11 +17,11 @@ from models.checkpoints import file_names
 from models.checkpoints.settings_files import longest_text
 from models.checkpoints.stops import stop_tokens
 from models.checkpoints.traced_types import check_config, check_weights
+from models.checkpoints.weights import check_finite, first_of
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 from models.networks.traced import EAGER, TracedConfig, TracedDecoder, context_of
 
-MAX_NAMED = 6
 SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
 
 
@@ -46,7 +46,7 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
         ends = stop_tokens(folder, values)
     import transformers
 
-    with quiet(transformers):
+    with quiet():
         try:
             factory: Any = transformers.AutoModelForCausalLM
             network, loading = factory.from_pretrained(
@@ -63,7 +63,8 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
                 f"{folder}: transformers cannot load the network: {reason(error)}"
             ) from error
     _check_loading(loading, folder)
-    _check_finite(network, folder)
+    for name, tensor in network.state_dict().items():
+        check_finite(tensor, name, folder)
     text = network.config.get_text_config()
     longest = longest_text(folder)
     sizes: Any = [getattr(text, name, None) for name in SIZES]
@@ -88,27 +89,17 @@ def _check_loading(loading: Mapping[str, Any], folder: Path) -> None:
         ("mismatched_keys", "are of another shape than the network's"),
         ("error_msgs", "could not be loaded"),
     ):
-        names = sorted(str(each) for each in loading.get(kind) or ())
+        names = [str(each) for each in loading.get(kind) or ()]
         if names:
-            more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-            raise CheckpointError(
-                f"{folder}: weights that {what}: {', '.join(names[:MAX_NAMED])}{more}"
-            )
-
-
-def _check_finite(network: Any, folder: Path) -> None:  # noqa: ANN401
-    for name, tensor in network.state_dict().items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(
-                f"{folder}: {name} has numbers that are not finite (NaN or infinite), but must "
-                "have none: the file is damaged, or its training has diverged"
-            )
+            raise CheckpointError(f"{folder}: weights that {what}: {first_of(names)}")
 
 
 @contextlib.contextmanager
-def quiet(transformers: Any) -> Iterator[None]:  # noqa: ANN401 - the module
-    """Keep bars and warnings of the library off the terminal while this is entered."""
-    logs = transformers.utils.logging
+def quiet() -> Iterator[None]:
+    """Keep bars and warnings of transformers off the terminal while this is entered."""
+    import transformers
+
+    logs: Any = transformers.utils.logging
     level = logs.get_verbosity()
     logs.set_verbosity_error()
     logs.disable_progress_bar()

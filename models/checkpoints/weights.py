@@ -293,17 +293,21 @@ def assign_weights(
                 f"{path}: {name_in_file(name)} has numbers of type {state[name].dtype}, but must "
                 "have floating point numbers"
             )
-        num_wrong = _num_not_finite(state[name])
-        if num_wrong:
-            raise CheckpointError(
-                f"{path}: {name_in_file(name)} has {num_wrong} of {state[name].numel()} numbers "
-                "that are not finite (NaN or infinite), but must have none: the file is damaged, "
-                "or its training has diverged"
-            )
+        check_finite(state[name], name_in_file(name), path)
         if not _LEFT_IN_FILES.get():
             state[name] = realised(state[name])
     module.load_state_dict(state, assign=True)
     module.eval()
+
+
+def check_finite(tensor: Tensor, name: str, path: Path) -> None:
+    """Raise `CheckpointError` for a weight with numbers that are not finite."""
+    num_wrong = _num_not_finite(tensor)
+    if num_wrong:
+        raise CheckpointError(
+            f"{path}: {name} has {num_wrong} of {tensor.numel()} numbers that are not finite (NaN "
+            "or infinite), but must have none: the file is damaged, or its training has diverged"
+        )
 
 
 def _num_not_finite(tensor: Tensor) -> int:
@@ -327,7 +331,7 @@ def check_names(found: Collection[str], wanted: Collection[str], path: Path) -> 
     missing = [name for name in wanted if name not in found]
     unexpected = [name for name in found if name not in wanted]
     problems = [
-        f"{len(names)} {what}: {_some(names)}"
+        f"{len(names)} {what}: {first_of(names)}"
         for what, names in (("missing", missing), ("unexpected", unexpected))
         if names
     ]
@@ -335,7 +339,8 @@ def check_names(found: Collection[str], wanted: Collection[str], path: Path) -> 
         raise CheckpointError(f"{path}: weights {'; '.join(problems)}")
 
 
-def _some(names: list[str]) -> str:
+def first_of(names: Collection[str]) -> str:
+    """The first names, and the number of the others."""
     shown = ", ".join(sorted(names)[:MAX_NAMED_KEYS])
     rest = len(names) - MAX_NAMED_KEYS
     return f"{shown} and {rest} more" if rest > 0 else shown
