@@ -73,7 +73,7 @@ def check_traced(decoder: TracedDecoder, graph: onnx.ModelProto) -> DecoderParit
 
 
 def prompts_of(decoder: TracedDecoder, layers: Sequence[Layer]) -> list[Row]:
-    """Prompts that grow longer, of which the last is beyond all that changes with the place."""
+    """Prompts of growing length, one longer than each window of up to `LONGEST_PROMPT` tokens."""
     config = decoder.config
     beyond = [layer.mask.window + BEYOND for layer in layers if layer.mask.window]
     lengths = {*PROMPT_TOKENS, *(each for each in beyond if each <= LONGEST_PROMPT)}

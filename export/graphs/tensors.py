@@ -220,7 +220,7 @@ def transposed(source: TensorProto, name: str) -> TensorProto:
         return np.ascontiguousarray(original.make().T)
 
     def columns(part: slice) -> Array:
-        assert original.rows is not None, "the caller has asked whether there are rows"
+        assert original.rows is not None, "columns are given only where there are rows"
         return original.rows(part).T
 
     dtype = helper.tensor_dtype_to_np_dtype(source.data_type)

@@ -24,11 +24,11 @@ from models.networks.llama import Llama, LlamaLayer
 
 STRENGTHS = (0.5, 0.65, 0.8, 1.0)  # how much of a channel's size moves into the weights
 CHUNK_NUMBERS = 2**20  # of weights that are rounded at once
-WORTH = 0.9  # of the error without factors: what is above stays as it is
+WORTH = 0.9  # of the error without factors: factors that leave more are not used
 # Rows of sample texts, and tokens on which errors are compared; the largest values are of all rows.
 SAMPLED, SAMPLED_OF_LARGE = (48, 512), (12, 128)
 LARGE = 500_000_000  # weights of a network that has fewer samples, as each takes as much longer
-LEAST = 1e-3  # of the largest channel: one that said nothing on the samples may yet
+LEAST = 1e-3  # of the largest channel: one that is 0 on the samples may not be on other texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Seen:
     """Values that passed a joint: the largest of each channel, and some tokens."""
 
     largest_K: Tensor
-    most: int  # of the tokens
+    most: int  # tokens that are kept
     tokens: list[Tensor] = field(default_factory=list)
 
     def add(self, activation: Tensor) -> None:
@@ -163,12 +163,13 @@ def _rounded(values: Tensor) -> Tensor:
 
 
 def _power_of_two(factors_K: Tensor) -> Tensor:
-    """The nearest ones, whose geometric mean is about one."""
+    """Factors rounded to powers of two, whose geometric mean is about one."""
     exponents_K = factors_K.log2()
     return (exponents_K - exponents_K.mean()).round().exp2()
 
 
 def _lifted(size_K: Tensor) -> Tensor:
+    """Sizes of channels, of which none is below `LEAST` of the largest."""
     largest = float(size_K.max()) or 1.0
     return size_K.clamp_min(LEAST * largest)
 

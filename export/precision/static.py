@@ -28,7 +28,7 @@ MICROSOFT = "com.microsoft"
 LARGEST_UINT8, LARGEST_INT8 = 255, 127
 # How much of a channel's size moves into the weights, as an exponent; measured: decision 0016.
 STRENGTH = 0.8
-SMALLEST_CHANNEL = 1e-3  # of the largest: a channel that said nothing on the samples may yet
+SMALLEST_CHANNEL = 1e-3  # of the largest: one that is 0 on the samples may not be on other texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from models.errors import reason
 
 NAME = "attendant"  # of our functions in transformers' registers
 OPERATOR = "GroupQueryAttention"
-# Arguments that say what is computed elsewhere (masks are read), or that no answer depends on.
+# Arguments that change no answer here: masks are read, and positions are applied before.
 IGNORED = frozenset(
     (
         *("sliding_window", "is_causal", "position_ids", "cache_position", "use_cache"),
@@ -70,7 +70,7 @@ class Layer:
     key_size: int
     value_size: int
     softcap: float = 0.0
-    way: str = NAME  # in which it asked
+    way: str = NAME  # of calling: by transformers' register, or SDPA
 
     @property
     def head_size(self) -> int:
@@ -227,7 +227,7 @@ def _by_trial(own: Callable[..., Any], size: int, context: int) -> tuple[float, 
 
 @contextmanager
 def asking(modules: Iterable[Any], field_name: str, way: str = NAME) -> Iterator[None]:
-    """While entered, modules of transformers ask for our function; a field of them says whose."""
+    """While entered, the field of the modules' configurations names our function, or `way`."""
     configs = {id(each.config): each.config for each in modules if hasattr(each, "config")}
     before = [(config, getattr(config, field_name, None)) for config in configs.values()]
     try:

@@ -21,10 +21,10 @@ SHORT = 64  # a grid of this size is looked at whatever the window is
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """All tokens before and with a token, or as many of the last ones as `window` has."""
+    """The keys that a token sees: itself and all before it, or all; a window bounds both."""
 
     is_causal: bool
-    window: int = 0  # the token itself counts; 0: no window. Of a mask to both sides: each side
+    window: int = 0  # 0: none. Causal: keys with the token itself; full: keys on each side of it
     context: int = field(default=0, compare=False)  # tokens of the texts that it was read for
 
     @classmethod
@@ -82,7 +82,7 @@ def _seen(function: MaskFunction, places: Tensor, num_keys: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class UnreadMask:
-    """A mask that no node can have; networks make such masks for layers that they do not have."""
+    """A mask that no attention node has; it is refused only where a layer uses it."""
 
     why: str
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from service.http.agents.turns import Turns
+from service.http.agents.turns import Turns, check_role
 from service.http.numbers import Whole
 from service.http.openai.chat_fields import ChatMessage, ChatRequest, Function, Tool
 from service.http.shared.output_form import ResponseFormat, SchemaFormat
@@ -13,8 +13,8 @@ from service.http.shared.peer_tables import REFUSALS
 from service.http.status import invalid
 
 ROLES = ("user", "assistant", "system")
-# Of a client that pays for its answers: a number that differs in each request, and that no model
-# needs, but for which no beginning of a prompt would be like another.
+# Begins a block that Claude Code puts first. It has a number that differs in each request: with it
+# no two prompts would have a beginning in common that a cache could hold.
 BILLING = "x-anthropic-billing-header"
 CALL_ID = "toolu_"  # before the ids of calls, which chat templates bound in length
 CHOICES = ("auto", "any", "tool", "none")
@@ -99,7 +99,7 @@ class CountRequest(msgspec.Struct, kw_only=True):
 
     @property
     def left_out(self) -> list[str]:
-        """Tools that only the provider of the API has."""
+        """Paths of the tools that only the provider of the API has, which are ignored."""
         tools = enumerate(self.tools or ())
         return [f"tools[{place}]" for place, tool in tools if not tool.is_function]
 
@@ -211,11 +211,7 @@ def _system(system: str | list[Block]) -> str:
 
 
 def _add(turns: Turns, path: str, message: Message) -> None:
-    if message.role not in ROLES:
-        raise invalid(
-            f"{path}.role is '{message.role[:64]}', expected one of {', '.join(ROLES)}",
-            f"{path}.role",
-        )
+    check_role(message.role, ROLES, path)
     content = message.content
     blocks = [Block(type="text", text=content)] if isinstance(content, str) else content
     places = [

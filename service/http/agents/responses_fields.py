@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from service.http.agents.turns import Turns
+from service.http.agents.turns import Turns, check_role
 from service.http.numbers import Whole
 from service.http.openai.chat_fields import ChatMessage, ChatRequest, Function, Tool
 from service.http.shared.output_form import ResponseFormat, SchemaFormat
@@ -118,7 +118,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
 
     @property
     def left_out(self) -> list[str]:
-        """Tools that are no functions: clients send them to servers that have none."""
+        """Paths of the tools that are no functions, which are ignored."""
         return [f"tools[{n}]" for n, tool in enumerate(self.declared) if tool.type != "function"]
 
     @property
@@ -266,11 +266,7 @@ def _add(turns: Turns, path: str, item: Item) -> None:
 
 
 def _add_message(turns: Turns, path: str, item: Item) -> None:
-    if item.role not in ROLES:
-        raise invalid(
-            f"{path}.role is '{item.role[:64]}', expected one of {', '.join(ROLES)}",
-            f"{path}.role",
-        )
+    check_role(item.role, ROLES, path)
     if item.content is None:
         raise invalid(
             f"{path}.content is missing, expected a text or a list of parts", f"{path}.content"

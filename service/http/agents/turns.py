@@ -1,6 +1,6 @@
 """A chat in the making, from the bodies of both APIs, and errors in the words of a body."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +9,7 @@ from service.errors import path_in
 from service.http.openai.chat_fields import ChatMessage, ChatRequest, FunctionCall, ToolCall
 from service.http.request import Request
 from service.http.shared.names import Names
-from service.http.status import Headers, HttpError
+from service.http.status import Headers, HttpError, invalid
 
 LEFT_OUT = b"x-attendant-left-out"
 MAX_NAMED = 16  # of what is left out
@@ -23,7 +23,7 @@ class Turns:
         self.paths: dict[str, str] = {}  # of the chat's fields: the body's
 
     def add(self, path: str, message: ChatMessage) -> None:
-        """A message; texts of one speaker that follow each other are one message."""
+        """Add a message; neighbouring messages of the user become one."""
         last = self.messages[-1] if self.messages else None
         if last is not None and last.role == message.role == "user":
             last.content = f"{last.content}\n\n{message.content}"
@@ -69,6 +69,13 @@ class Turns:
         self.add(path, ChatMessage(role="tool", content=text, tool_call_id=call_id))
 
 
+def check_role(role: str, roles: Sequence[str], path: str) -> None:
+    """Raise `HttpError` for the role of a message at `path` that is none of these."""
+    if role not in roles:
+        text = f"{path}.role is '{role[:64]}', expected one of {', '.join(roles)}"
+        raise invalid(text, f"{path}.role")
+
+
 def in_words_of(paths: Mapping[str, str], error: HttpError) -> HttpError:
     """The error of a chat's field, by the name that the body has for it."""
     if error.param is None:
@@ -95,7 +102,7 @@ def names_in(paths: Mapping[str, str], chat: ChatRequest) -> Names:
 
 
 def _longest(paths: Mapping[str, str], path: str) -> str:
-    """The body's name of a path, by the longest beginning that has one."""
+    """The body's name of a path, by the longest part of its beginning that `paths` has."""
     known = [each for each in paths if path == each or path.startswith((f"{each}.", f"{each}["))]
     if not known:
         return path_in(paths, path)
@@ -104,7 +111,7 @@ def _longest(paths: Mapping[str, str], path: str) -> str:
 
 
 def leave_out(request: Request, names: list[str]) -> None:
-    """Name in a header what of the body changes nothing here, though a peer may use it."""
+    """Name the parts of the body that are ignored in a header of the answer."""
     if names:
         text = ", ".join(name[:64] for name in names[:MAX_NAMED])
         headers: Headers = ((LEFT_OUT, text.encode("ascii", "replace")),)

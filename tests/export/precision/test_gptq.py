@@ -65,7 +65,7 @@ def test_columns_are_rounded_by_themselves() -> None:
 
 @pytest.mark.parametrize("num_rows", [0, 1])
 def test_few_inputs_give_finite_weights(num_rows: int) -> None:
-    """Channels that say nothing on the samples are rounded all the same."""
+    """Channels that are 0 on the samples are rounded too."""
     rounded = Compensation(moments(inputs(num_rows)), BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
     assert np.abs(values(rounded) - WEIGHTS_KN).max() < 4
 
