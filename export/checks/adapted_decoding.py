@@ -82,9 +82,11 @@ def merged(network: DecoderNetwork, adapter: Adapter) -> DecoderNetwork:
     """A copy of the network with an adapter in its weights."""
     copied = copy.deepcopy(network)
     for module, factors in adapter.factors.items():
-        weight = copied.get_submodule(module).weight
-        assert isinstance(weight, torch.Tensor)
-        weight.data += torch.from_numpy((factors.a @ factors.b).T)
+        product = copied.get_submodule(module)
+        assert isinstance(product.weight, torch.Tensor)
+        # A weight of its own: those that stay in their files are one with the network's.
+        changed = product.weight.detach() + torch.from_numpy((factors.a @ factors.b).T)
+        product.weight = nn.Parameter(changed, requires_grad=False)
     return copied
 
 
