@@ -54,7 +54,7 @@ def make_decoder(
     folder = read_decoder_folder(plan.folder, settings.context)
     with tempfile.TemporaryDirectory(dir=repository, prefix=".") as scratch:
         data = opened.copy_data(Path(scratch))
-        source, names = plan.folder / plan.graph, Names(**folder.names)
+        source, names = plan.folder / plan.graph, Names.of(folder.names)
         try:
             decoder = build_decoder(
                 source, opened.model, Path(scratch), _sizes_of(folder), names, on_step
@@ -95,7 +95,7 @@ def _ends_of(opened: OpenedGraph, folder: DecoderFolder) -> Ends:
     take_branch_with_past(opened.model)
     return ends_of(
         opened.model,
-        Names(**folder.names),
+        Names.of(folder.names),
         head_size=folder.head_size,
         vocab_size=folder.vocab_size,
     )

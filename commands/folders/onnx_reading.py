@@ -14,6 +14,7 @@ from commands.folders.details import Details
 from commands.folders.graphs import OpenedGraph
 from commands.folders.onnx_decoders import is_decoder, look_at_decoder
 from commands.remarks import showing_remarks
+from export.adopted.editing import inputs_of
 from export.adopted.inputs import dims_of, given_by_the_server
 from export.adopted.outputs import READY_VECTORS, SPANS, STATES, outputs_of
 from export.adopted.tasks import ADOPTIONS, Purpose, adopt, num_outputs
@@ -77,8 +78,7 @@ class Reading:
         """The input of a graph of images, made as wide and high as its folder prepares them."""
         image = self.folder.image
         assert image is not None, "a graph of images has a preparation"
-        weights = {tensor.name for tensor in model.graph.initializer}
-        inputs = [info for info in model.graph.input if info.name not in weights]
+        inputs = inputs_of(model)
         sizes = (self.folder.num_channels, image.height, image.width)
         stated = [tuple(dims_of(info)) for info in inputs]
         if [info.name for info in inputs] != [PIXELS] or not _fits(stated[0], sizes):
