@@ -86,8 +86,8 @@ def check_room(
     missing = [name for name in plan.needs if find_spec(name) is None]
     if missing:
         raise PreparationError(
-            f"the first start of {source.where} needs {', '.join(missing)}, which makes the graph "
-            f"of its weights: {install_of(plan)}; later starts, and serving, do not need it"
+            f"the first start of {source.where} needs {', '.join(missing)}, to make its graph: "
+            f"{install_of(plan)}; later starts, and serving, do not need it"
         )
     cost = asked.cost(plan)
     cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it

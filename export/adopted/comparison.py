@@ -144,7 +144,7 @@ def _run(session: OnnxSession, inputs: Arrays, outputs: Sequence[str]) -> dict[s
     try:
         return dict(zip(outputs, session.run(inputs, outputs), strict=True))
     except ModelFailed as error:
-        raise ExportError(f"the graph fails on a text of ours: {error}") from error
+        raise ExportError(f"the graph fails on a sample input: {error}") from error
 
 
 def _largest(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:

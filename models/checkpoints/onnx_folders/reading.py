@@ -26,6 +26,8 @@ from models.json_files import check_whole, fields_of, read_object
 
 DEFAULT = 512  # tokens, of a folder that states no length
 MOST_TOKENS = 2**20
+MOST_CHANNELS = 2**10  # of images
+MOST_NUMBERS = 2**20  # of a vector, or of labels
 # Networks whose positions begin behind the padding's id, as RoBERTa's.
 AFTER_PADDING = (
     *("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "esm"),
@@ -90,7 +92,7 @@ def read_onnx_folder(plan: Plan, task: str, num_outputs: int | None, asked: Aske
         first = pad + 1 if values.get("model_type") in AFTER_PADDING else 0
         positions = values.get("max_position_embeddings") or MOST_TOKENS
         positions = check_whole("max_position_embeddings", positions, first + 1, 2**31 - 1)
-    is_stated = "max_position_embeddings" in values
+    is_stated = bool(values.get("max_position_embeddings"))
     most = min(positions - first, longest_text(encoder) or (MOST_TOKENS if is_stated else DEFAULT))
     tokenizer = load_foreign_tokenizer(encoder)
     folder = OnnxFolder(task, most, is_stated, pad, first, tokenizer=tokenizer)
@@ -100,7 +102,8 @@ def read_onnx_folder(plan: Plan, task: str, num_outputs: int | None, asked: Aske
 def _of_images(
     folder: Path, values: Mapping[str, Any], num_outputs: int | None, path: Path
 ) -> OnnxFolder:
-    channels = int(values.get("num_channels", 3))
+    with fields_of(path, values):
+        channels = check_whole("num_channels", values.get("num_channels", 3), 1, MOST_CHANNELS)
     labels = names_of(values, num_outputs or _stated(values), path, least=2)
     image = read_preparation(folder, channels)
     return OnnxFolder("image-classification", 1, labels=labels, image=image, num_channels=channels)
@@ -166,7 +169,7 @@ def _of_vectors(
         )
     embedder = EmbedderUse.read(place)
     if asked.dimensions is not None:
-        embedder = embedder.cut_to(parse_dimensions(asked.dimensions, 2**20))
+        embedder = embedder.cut_to(parse_dimensions(asked.dimensions, MOST_NUMBERS))
     return replace(
         folder,
         pooling=use.pooling if asked.pooling is None else asked.pooling,
@@ -186,7 +189,7 @@ def _stated(values: Mapping[str, Any]) -> int:
     id2label = values.get("id2label")
     if isinstance(id2label, dict) and id2label:
         return len(id2label)
-    return check_whole("num_labels", values.get("num_labels") or 2, 1, 2**20)
+    return check_whole("num_labels", values.get("num_labels") or 2, 1, MOST_NUMBERS)
 
 
 Reader = Callable[[OnnxFolder, Path, Mapping[str, Any], int | None, Asked], OnnxFolder]
