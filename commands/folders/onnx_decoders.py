@@ -21,12 +21,12 @@ from export.errors import ExportError
 from export.general_examples import examples_for
 from export.settings import ExportSettings, versions
 from export.writer import ExportedModel, write_model
+from models.checkpoints.folder_plan import Plan
 from models.checkpoints.onnx_folders.decoders import (
     GENAI_CONFIG,
     DecoderFolder,
     read_decoder_folder,
 )
-from models.checkpoints.plan import Plan
 from models.checkpoints.ways_out import AS_TENSORS
 from models.recipes.import_settings import ImportSettings
 from service.contract.manifest import Manifest, TaskName

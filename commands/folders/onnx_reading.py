@@ -24,10 +24,10 @@ from export.errors import ExportError
 from export.general_examples import examples_for
 from export.graphs.files import copy_of
 from models.checkpoints.embedder_files import DenseStep, NormStep
+from models.checkpoints.folder_plan import Plan
 from models.checkpoints.onnx_folders.maps import Arrays as MapArrays
 from models.checkpoints.onnx_folders.maps import read_maps
 from models.checkpoints.onnx_folders.reading import Asked, OnnxFolder, read_onnx_folder
-from models.checkpoints.plan import Plan
 from models.errors import ModelError, SettingError
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 

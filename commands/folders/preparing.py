@@ -23,9 +23,9 @@ from commands.folders.room import Asked, check_outline, check_room
 from commands.folders.running import run_worker
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import Source, commit_of, folder_of, outline_of, parse_source
+from models.checkpoints.folder_plan import ONNX
 from models.checkpoints.graph_files import GraphWish
 from models.checkpoints.plan import (
-    ONNX,
     check_small_files,
     has_torch,
     is_repository,

@@ -22,8 +22,9 @@ from commands.folders.explanation import install_of
 from commands.folders.reports import Reports
 from commands.folders.running import PreparationError
 from commands.folders.sources import Source
+from models.checkpoints.folder_plan import ONNX, Plan
 from models.checkpoints.graph_files import GraphWish
-from models.checkpoints.plan import ONNX, Plan, recognise
+from models.checkpoints.plan import recognise
 from models.errors import OutputError
 from models.writing import amount
 

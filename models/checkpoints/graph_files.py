@@ -77,7 +77,7 @@ class GraphWish:
 def graphs_in(names: Collection[str], place: str = "") -> list[GraphFile]:
     """The graphs in a folder, or those in its `onnx/` where it has none, by their names.
 
-    `place` is the folder of the network within the whole, with a stroke at its end.
+    `place` is the folder of the network within the whole, with a slash at its end.
     """
     for inner in (place, f"{place}{FOLDER}", FOLDER):
         found = [_file(name) for name in sorted(names) if _is_graph(name, inner)]

@@ -11,11 +11,12 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from models.checkpoints import file_names
+from models.checkpoints.declared import encoder_folder
 from models.checkpoints.embedder_files import Step
 from models.checkpoints.embedder_use import EmbedderUse, parse_dimensions
+from models.checkpoints.folder_plan import Plan
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.image_processors import ImagePreparation, read_preparation
-from models.checkpoints.plan import Plan, encoder_folder
 from models.checkpoints.score_heads import TEXTS, names_of, score_head
 from models.checkpoints.sentence_transformers import EmbedderFolder
 from models.checkpoints.settings_files import longest_text
