@@ -94,7 +94,7 @@ def choose(graphs: Iterable[GraphFile], wish: GraphWish) -> GraphFile:
     stems = sorted({graph.stem for graph in there})
     if ENCODER in stems and any(stem.startswith("decoder") for stem in stems):
         raise CheckpointError(
-            "its graphs are of an encoder-decoder, which in ONNX none is generated with: serve the "
+            "its graphs are of an encoder-decoder, and generation needs its weights: serve the "
             "folder with its weights, or one graph as tensors"
         )
     stem = next((each for each in STEMS if each in stems), stems[0])
