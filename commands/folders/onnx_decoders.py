@@ -50,7 +50,7 @@ def make_decoder(
     repository: Path,
     on_step: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write the model into the repository; the facts are what people are told of it."""
+    """The facts of the model for people, which is written into the repository."""
     folder = read_decoder_folder(plan.folder, settings.context)
     with tempfile.TemporaryDirectory(dir=repository, prefix=".") as scratch:
         data = opened.copy_data(Path(scratch))

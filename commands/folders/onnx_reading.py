@@ -28,7 +28,7 @@ from models.checkpoints.embedder_files import DenseStep, NormStep
 from models.checkpoints.folder_plan import Plan
 from models.checkpoints.onnx_folders.maps import Arrays as MapArrays
 from models.checkpoints.onnx_folders.maps import read_maps
-from models.checkpoints.onnx_folders.reading import Asked, OnnxFolder, read_onnx_folder
+from models.checkpoints.onnx_folders.reading import OnnxFolder, Overrides, read_onnx_folder
 from models.errors import ModelError, SettingError
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 
@@ -95,13 +95,13 @@ def read(plan: Plan, settings: ImportSettings, opened: OpenedGraph) -> Reading:
     model = opened.model
     task = _task(plan, model, settings)
     _check(settings, task)
-    asked = Asked(
+    overrides = Overrides(
         settings.task if settings.task in ONE_OUTPUT_TASKS else None,
         settings.pooling,
         settings.normalize,
         settings.dimensions,
     )
-    folder = read_onnx_folder(plan, task, num_outputs(model, task), asked)
+    folder = read_onnx_folder(plan, task, num_outputs(model, task), overrides)
     vectors = None
     if task == "embedding":
         maps = [_map_of(*each) for each in read_maps(folder.maps)]

@@ -1,4 +1,4 @@
-"""What the small files of a folder declare: the folder of the network, its class and its task.
+"""The folder of the network, its class and its task, as the small files of a folder declare them.
 
 Imports no torch.
 """

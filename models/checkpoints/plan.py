@@ -78,8 +78,7 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
         return Plan(folder, REPOSITORY.name, REPOSITORY.what)
     kind = foreign_kind(names)
     graphs = graphs_in(names, _place(folder)) if kind is None else []
-    is_wished = wish.variant is not None or not has_torch()
-    if graphs and (is_wished or not is_complete(names)):
+    if graphs and takes_graphs(names, wish):
         return plan_of_graphs(folder, names, graphs, wish)
     if kind is not None:
         refusal = f"{folder} is a folder {kind.what}, not one of transformers"
@@ -96,6 +95,11 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
         return _of_transformers(folder, names)
     except CheckpointError as error:
         return Plan(folder, what="of transformers", refusal=str(error))
+
+
+def takes_graphs(names: Collection[str], wish: GraphWish) -> bool:
+    """Whether graphs are taken of a folder that has some, in place of its weights."""
+    return wish.variant is not None or not has_torch() or not is_complete(names)
 
 
 def has_torch() -> bool:
