@@ -1,6 +1,6 @@
-"""Estimates of what an import and an export take: memory, disk and time, and what there is here.
+"""Estimates of the memory, disk and time of an import and an export, and what is free here.
 
-From numbers of weights alone. The figures are of two cores, measured on a model with 23 million
+By the number of weights. The figures are of two cores, measured on a model with 23 million
 weights. For larger models they are extrapolated, so they give the order of magnitude alone.
 docs/how-to/cuda.md says what was verified on CUDA.
 """

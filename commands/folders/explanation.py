@@ -25,7 +25,9 @@ from commands.folders.cost import (
     free_memory,
 )
 from commands.folders.details import Details
-from models.checkpoints.plan import BYTES_BY_DTYPE, ONNX, File, Plan
+from models.checkpoints.folder_files import File
+from models.checkpoints.folder_plan import ONNX, Plan
+from models.checkpoints.plan import BYTES_BY_DTYPE
 from models.recipes.import_settings import ImportSettings
 from models.writing import amount
 

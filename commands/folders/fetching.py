@@ -27,7 +27,8 @@ class Progress:
 
     def line(self, done: int, seconds: float) -> str | None:
         """The line for bytes that came in that time; None where it was said already."""
-        tenths = min(TENTH, TENTH * done // self._num_bytes)
+        done = min(done, self._num_bytes)  # other files may come meanwhile
+        tenths = TENTH * done // self._num_bytes
         if tenths <= self._said:
             return None
         self._said = tenths

@@ -11,7 +11,7 @@ from typing import Self
 from onnx import ModelProto
 
 from export.adopted.files import data_files, read_graph
-from models.checkpoints.plan import Plan
+from models.checkpoints.folder_plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ from export.errors import ExportError
 from export.general_examples import examples_for
 from export.settings import ExportSettings, versions
 from export.writer import ExportedModel, write_model
+from models.checkpoints.folder_plan import Plan
 from models.checkpoints.onnx_folders.decoders import (
     GENAI_CONFIG,
     DecoderFolder,
     read_decoder_folder,
 )
-from models.checkpoints.plan import Plan
 from models.checkpoints.ways_out import AS_TENSORS
 from models.recipes.import_settings import ImportSettings
 from service.contract.manifest import Manifest, TaskName
@@ -50,11 +50,11 @@ def make_decoder(
     repository: Path,
     on_step: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write the model into the repository; the facts are what people are told of it."""
+    """The facts of the model for people, which is written into the repository."""
     folder = read_decoder_folder(plan.folder, settings.context)
     with tempfile.TemporaryDirectory(dir=repository, prefix=".") as scratch:
         data = opened.copy_data(Path(scratch))
-        source, names = plan.folder / plan.graph, Names(**folder.names)
+        source, names = plan.folder / plan.graph, Names.of(folder.names)
         try:
             decoder = build_decoder(
                 source, opened.model, Path(scratch), _sizes_of(folder), names, on_step
@@ -95,7 +95,7 @@ def _ends_of(opened: OpenedGraph, folder: DecoderFolder) -> Ends:
     take_branch_with_past(opened.model)
     return ends_of(
         opened.model,
-        Names(**folder.names),
+        Names.of(folder.names),
         head_size=folder.head_size,
         vocab_size=folder.vocab_size,
     )

@@ -40,7 +40,7 @@ UNIT = 1e-3  # from length 1, of vectors that are of length 1
 
 
 def make(job: dict[str, Any], repository: Path, on_step: OnStep) -> dict[str, Any]:
-    """Write the model into the repository; the facts are what people are told of it."""
+    """The facts of the model for people, which is written into the repository."""
     on_step("reading the graph")
     settings = ImportSettings(**job["import"])
     wish = GraphWish(job["variant"], job["precision"], job["device"])
@@ -55,7 +55,7 @@ def make(job: dict[str, Any], repository: Path, on_step: OnStep) -> dict[str, An
 def make_encoder(
     reading: Reading, settings: ImportSettings, repository: Path, on_step: OnStep
 ) -> dict[str, Any]:
-    """The model of a graph that gives its outputs in one run."""
+    """The facts of the model of an encoder, which is written into the repository."""
     folder = reading.folder
     edited = copy_of(reading.model)
     if folder.image is None:

@@ -14,8 +14,10 @@ from commands.folders.details import Details
 from commands.folders.graphs import OpenedGraph
 from commands.folders.onnx_decoders import is_decoder, look_at_decoder
 from commands.remarks import showing_remarks
+from export.adopted.editing import inputs_of
 from export.adopted.inputs import dims_of, given_by_the_server
 from export.adopted.outputs import READY_VECTORS, SPANS, STATES, outputs_of
+from export.adopted.rounding import SHARED_SCALE, rounded_precision
 from export.adopted.tasks import ADOPTIONS, Purpose, adopt, num_outputs
 from export.adopted.vectors import VectorMap, VectorUse
 from export.certificates.probes import COMPARED
@@ -23,21 +25,18 @@ from export.errors import ExportError
 from export.general_examples import examples_for
 from export.graphs.files import copy_of
 from models.checkpoints.embedder_files import DenseStep, NormStep
+from models.checkpoints.folder_plan import Plan
 from models.checkpoints.onnx_folders.maps import Arrays as MapArrays
 from models.checkpoints.onnx_folders.maps import read_maps
-from models.checkpoints.onnx_folders.reading import Asked, OnnxFolder, read_onnx_folder
-from models.checkpoints.plan import Plan
+from models.checkpoints.onnx_folders.reading import OnnxFolder, Overrides, read_onnx_folder
 from models.errors import ModelError, SettingError
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 
 PIXELS = "pixel_values"
 MAX_TOKENS = 64  # of a row that is compared
-# Fields of settings that decide how weights become a graph, which a ready one is beyond.
+# Fields of settings that decide how weights become a graph.
 OF_WEIGHTS = ("layers", "context", "yes_no", "pair_template", "layer_norm")
 OF_VECTORS = ("pooling", "normalize", "dimensions")
-WHOLE_NUMBERS = {"DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul", "QGemm", "QAttention"}
-OF_THE_WHOLE_RUN = {"DynamicQuantizeLinear", "DynamicQuantizeMatMul"}
-WHOLE_NUMBERS |= {"DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +76,7 @@ class Reading:
         """The input of a graph of images, made as wide and high as its folder prepares them."""
         image = self.folder.image
         assert image is not None, "a graph of images has a preparation"
-        weights = {tensor.name for tensor in model.graph.initializer}
-        inputs = [info for info in model.graph.input if info.name not in weights]
+        inputs = inputs_of(model)
         sizes = (self.folder.num_channels, image.height, image.width)
         stated = [tuple(dims_of(info)) for info in inputs]
         if [info.name for info in inputs] != [PIXELS] or not _fits(stated[0], sizes):
@@ -97,13 +95,13 @@ def read(plan: Plan, settings: ImportSettings, opened: OpenedGraph) -> Reading:
     model = opened.model
     task = _task(plan, model, settings)
     _check(settings, task)
-    asked = Asked(
+    overrides = Overrides(
         settings.task if settings.task in ONE_OUTPUT_TASKS else None,
         settings.pooling,
         settings.normalize,
         settings.dimensions,
     )
-    folder = read_onnx_folder(plan, task, num_outputs(model, task), asked)
+    folder = read_onnx_folder(plan, task, num_outputs(model, task), overrides)
     vectors = None
     if task == "embedding":
         maps = [_map_of(*each) for each in read_maps(folder.maps)]
@@ -137,7 +135,7 @@ def look_at_graph(plan: Plan, settings: ImportSettings) -> Details:
         except (ExportError, ModelError) as error:
             return Details(remarks=tuple(remarks), refusal=str(error))
     folder = reading.folder
-    if {node.op_type for node in reading.model.graph.node} & OF_THE_WHOLE_RUN:
+    if any(node.op_type in SHARED_SCALE for node in reading.model.graph.node):
         remarks.append(
             "its activations are scaled by all texts of a run, so each text has a run of its own"
         )
@@ -190,12 +188,12 @@ def _task(plan: Plan, model: ModelProto, settings: ImportSettings) -> str:
         return "text-classification"
     raise ExportError(
         f"no config.json says what the graph is for, and its outputs, {', '.join(there)}, do not "
-        "either"
+        "either: name it by --task"
     )
 
 
 def _check(settings: ImportSettings, task: str) -> None:
-    """Raise `SettingError` for a setting that a ready-made graph, or its task, has no use for."""
+    """Raise `SettingError` for a setting of weights, or of another task."""
     fields = OF_WEIGHTS if task == "embedding" else (*OF_WEIGHTS, *OF_VECTORS)
     for field in fields:
         if (value := getattr(settings, field)) is not None:
@@ -217,11 +215,9 @@ def _map_of(step: DenseStep | NormStep, arrays: MapArrays) -> VectorMap:
 
 def _precision(plan: Plan, model: ModelProto) -> str:
     """The precision that a graph computes in, by its nodes and weights."""
-    operators = {node.op_type for node in model.graph.node}
-    if operators & WHOLE_NUMBERS:
-        return "int8"
-    if operators & {"MatMulNBits", "MatMulBnb4"}:
-        return "int4-weights"
+    rounded = rounded_precision(model)
+    if rounded is not None:
+        return rounded
     if plan.precision == "int8":
         return "int8-weights"
     kinds = [tensor.data_type for tensor in model.graph.initializer if len(tensor.dims) > 1]

@@ -19,13 +19,13 @@ from commands.folders.cache import Cache, Entry
 from commands.folders.fetching import showing_progress
 from commands.folders.keys import contents_of, key_of
 from commands.folders.reports import Reports, cost_of_rounding, decisions
-from commands.folders.room import Asked, check_outline, check_room
+from commands.folders.room import ExportTarget, check_outline, check_room
 from commands.folders.running import run_worker
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import Source, commit_of, folder_of, outline_of, parse_source
+from models.checkpoints.folder_plan import ONNX
 from models.checkpoints.graph_files import GraphWish
 from models.checkpoints.plan import (
-    ONNX,
     check_small_files,
     has_torch,
     is_repository,
@@ -152,11 +152,11 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
     if entry is not None:
         reports.say(f"{source.name}: kept from an earlier start ({decisions(entry.facts)})")
         return Path(str(entry.facts["folder"])), entry
-    asked, is_checked = Asked(wishes.precision, wishes.target), False
+    export_target, is_checked = ExportTarget(wishes.precision, wishes.target), False
     if not source.is_folder:
         with outline_of(source, wishes.settings) as outline:
             if outline is not None:
-                to_fetch = check_outline(source, outline, wish, asked, cache, reports)
+                to_fetch = check_outline(source, outline, wish, export_target, cache, reports)
                 is_checked = True
                 with showing_progress(source.name, outline.snapshot, to_fetch, reports):
                     folder = _fetched(source, wishes)
@@ -165,7 +165,7 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
     plan = recognise(folder, wish)
     plan.check()
     if not is_checked:
-        check_room(source, plan, asked, cache, reports)
+        check_room(source, plan, export_target, cache, reports)
     job = {
         "form": plan.form,
         "folder": str(folder),
@@ -183,7 +183,10 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
             "folder": str(folder.resolve()),
             "options": options,
             **run_worker(
-                {**job, "target": str(target)}, source.name, asked.cost(plan).seconds, reports
+                {**job, "target": str(target)},
+                source.name,
+                export_target.cost(plan).seconds,
+                reports,
             ),
         },
         lambda: reports.say(

@@ -1,4 +1,4 @@
-"""Lines on stderr about folders that are made ready, and how long the one that is made still takes.
+"""Lines on stderr about the import and export of folders, with the time that is left.
 
 On a terminal the current step is a line that is drawn again each second; elsewhere each step has a
 line of its own.
@@ -42,7 +42,7 @@ def decisions(facts: Mapping[str, Any]) -> str:
 
 
 def cost_of_rounding(precision: str, parity: Mapping[str, float]) -> str:
-    """The answers that a rounded graph changes, and how far its outputs turn; empty of others."""
+    """The answers and outputs that rounding changes; empty for a graph that is not rounded."""
     if not precision.startswith("int"):
         return ""
     number = round(parity.get("texts_compared", 0))

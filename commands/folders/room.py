@@ -1,7 +1,7 @@
 """Room for a first start, checked before anything is fetched, read or written.
 
-That is libraries, disk and memory. The plan is said first, with what it takes; a refusal names a
-way out. Imports no PyTorch.
+That is libraries, disk and memory. A line says the plan and its cost; a refusal names a way out.
+Imports no PyTorch.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
@@ -22,8 +22,9 @@ from commands.folders.explanation import install_of
 from commands.folders.reports import Reports
 from commands.folders.running import PreparationError
 from commands.folders.sources import Source
+from models.checkpoints.folder_plan import ONNX, Plan
 from models.checkpoints.graph_files import GraphWish
-from models.checkpoints.plan import ONNX, Plan, recognise
+from models.checkpoints.plan import recognise
 from models.errors import OutputError
 from models.writing import amount
 
@@ -34,11 +35,11 @@ SMALLER = ("int8", "int4-weights")  # precisions that are named where another ta
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The precision and device that an export is asked for."""
+class ExportTarget:
+    """The precision and device of an export."""
 
     precision: str  # as the server's setting has it
-    target: str  # of the export: cpu or cuda
+    device: str  # cpu or cuda
 
     def cost(self, plan: Plan) -> Cost:
         """The estimate for a plan."""
@@ -46,7 +47,7 @@ class Asked:
             return cost_of_graph(plan.num_bytes, plan.precision)
         precision = self.precision
         if precision == "auto":
-            has_cuda, is_kept = self.target == "cuda", bool(plan.kept)
+            has_cuda, is_kept = self.device == "cuda", bool(plan.kept)
             precision = default_precision(plan.num_weights, has_cuda=has_cuda, is_kept=is_kept)
         return cost_of(plan.num_weights, precision)
 
@@ -55,11 +56,11 @@ def check_outline(
     source: Source,
     outline: "Outline",
     wish: GraphWish,
-    asked: Asked,
+    target: ExportTarget,
     cache: Cache,
     reports: Reports,
 ) -> int:
-    """Bytes to fetch of a repository, which is refused before for all that a folder is."""
+    """Bytes to fetch of a repository. Raises as `check_room`, and where no import reads it."""
     plan = recognise(outline.folder, wish)
     refusal = plan.refusal.replace(str(outline.folder), source.where)
     replace(plan, refusal=refusal).check()
@@ -70,14 +71,14 @@ def check_outline(
             f"{source.where} has {amount(to_fetch)} to fetch, and {amount(free)} are free where "
             "the hub's cache is: make room, or name another disk by HF_HOME"
         )
-    check_room(source, plan, asked, cache, reports, to_fetch)
+    check_room(source, plan, target, cache, reports, to_fetch)
     return to_fetch
 
 
 def check_room(
     source: Source,
     plan: Plan,
-    asked: Asked,
+    target: ExportTarget,
     cache: Cache,
     reports: Reports,
     to_fetch: int = 0,
@@ -86,10 +87,10 @@ def check_room(
     missing = [name for name in plan.needs if find_spec(name) is None]
     if missing:
         raise PreparationError(
-            f"the first start of {source.where} needs {', '.join(missing)}, which makes the graph "
-            f"of its weights: {install_of(plan)}; later starts, and serving, do not need it"
+            f"the first start of {source.where} needs {', '.join(missing)}, to make its graph: "
+            f"{install_of(plan)}; later starts, and serving, do not need it"
         )
-    cost = asked.cost(plan)
+    cost = target.cost(plan)
     cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it
     what = plan.architecture or plan.model_type
     fetched = f", {amount(to_fetch)} to fetch" if to_fetch else ""
@@ -107,7 +108,7 @@ def check_room(
             f"{cost.seconds:.0f} s, {amount(cost.export_memory_bytes)} of memory and "
             f"{amount(cost.disk_bytes)} of disk"
         )
-    if asked.target == "cpu":  # on a GPU, weights are in its memory
+    if target.device == "cpu":  # on a GPU, weights are in its memory
         _check_memory(source, plan, cost, reports)
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.folders.settings import FolderSettings
+from models.checkpoints.folder_plan import name_of
 from models.checkpoints.graph_files import GraphWish
-from models.checkpoints.plan import ANY_GRAPH, name_of
+from models.checkpoints.plan import ANY_GRAPH
 from models.errors import CheckpointError, shown
 
 if TYPE_CHECKING:

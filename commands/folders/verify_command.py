@@ -13,7 +13,7 @@ from commands.flags import command_of, flag, flags_of
 from commands.folders.cache import Cache
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import folder_of, parse_source
-from models.checkpoints.plan import name_of
+from models.checkpoints.folder_plan import name_of
 from models.errors import CheckpointError
 from models.recipes.import_settings import ImportSettings
 

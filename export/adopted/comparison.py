@@ -1,4 +1,4 @@
-"""The graph of a folder beside what became of it: the same rows through both, alone and together.
+"""The comparison of a folder's graph with its edited form on the same rows, alone and together.
 
 A row alone has no padding; together the rows are padded, and have neighbours. Imports no PyTorch.
 """
@@ -130,7 +130,7 @@ def _beside_others(
     alone: Sequence[np.ndarray],
     together: Callable[[Sequence[Arrays]], Arrays],
 ) -> float | None:
-    """How far rows move that run together; None where they cannot."""
+    """The largest difference of rows that run together; None where they cannot."""
     try:
         beside = _run(session, together(rows), (adopted.output,))[adopted.output]
     except ExportError:
@@ -144,7 +144,7 @@ def _run(session: OnnxSession, inputs: Arrays, outputs: Sequence[str]) -> dict[s
     try:
         return dict(zip(outputs, session.run(inputs, outputs), strict=True))
     except ModelFailed as error:
-        raise ExportError(f"the graph fails on a text of ours: {error}") from error
+        raise ExportError(f"the graph fails on a sample input: {error}") from error
 
 
 def _largest(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:

@@ -1,4 +1,4 @@
-"""Decoders of other programs as graphs over slots: their ends are changed, and nothing between.
+"""Decoders of other programs as graphs over slots: their inputs and outputs alone are changed.
 
 Two kinds of graphs are told by what reads their caches. In optimum's form a layer joins the past
 `[B, H, P, D]` with new keys and values, and gives `[B, H, P + S, D]`. In the form of
@@ -11,7 +11,7 @@ in place, as in the graphs of `export/graphs/cached_decoder.py`, whose inputs an
     shared  The operator's lengths are the graph's inputs, instead of what the mask amounts to.
 
 Both give the logits of chosen tokens alone, gathered before the last product where that is found.
-Reads no weights. Whether a graph then computes what it did is for `decoders_parity.py` to say.
+Reads no weights. `decoders_parity.py` compares what a graph computes before and after.
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S new tokens, P places of the past
 
@@ -132,7 +132,7 @@ def _take_lengths(sharing: list[NodeProto]) -> None:
 
 
 def _mask_of_slots(edit: Edit, ends: Ends) -> None:
-    """For what else reads the mask: 1 for each token of a row, which lie at a slot's beginning."""
+    """The mask for the nodes that read it: 1 for each of a row's tokens, first in its slot."""
     if MASK in ends.tensors:
         last_B1 = edit.unsqueeze(edit.integer(LENGTHS), 1)
         places_T = edit.up_to(edit.integer(TOTAL))

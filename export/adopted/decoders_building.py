@@ -4,7 +4,7 @@ Where rows change each other, the graph is made to say that a run has one row, a
 again; where that does not help, it is refused. Holds at most one copy of the weights at a time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,17 +20,9 @@ from export.adopted.decoders_parity import (
     differences,
     greedy,
 )
+from export.adopted.rounding import rounded_precision, rounds_activations
 from export.errors import ExportError
 from service.contract.manifest import MODEL_FILENAME, Precision
-
-# Operators that quantize activations by one scale for the whole run.
-SHARED_SCALE = frozenset(("DynamicQuantizeLinear", "DynamicQuantizeMatMul"))
-ROUNDED: Mapping[str, Precision] = {
-    **dict.fromkeys((*SHARED_SCALE, "MatMulInteger", "QLinearMatMul"), "int8"),
-    "MatMulBnb4": "int4-weights",
-}
-BLOCKS = "MatMulNBits"
-INT8_ACTIVATIONS = 4  # its accuracy_level that rounds activations too
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,8 @@ def build_decoder(
     """
     take_branch_with_past(model)
     ends = ends_of(model, names, head_size=sizes.head_size, vocab_size=sizes.vocab_size)
-    precision, limit, chunk_limit = _precision_of(model), *_limits_of(model)
+    precision: Precision = rounded_precision(model) or ("fp16" if _is_half(model) else "fp32")
+    limit, chunk_limit = _limits_of(model)
     path = place / MODEL_FILENAME
     over_slots(model, ends)
     onnx.save(model, path)
@@ -107,28 +100,10 @@ def build_decoder(
     return AdoptedDecoder(path, precision, found, takes_one_row, ends.vocab_size)
 
 
-def _precision_of(model: ModelProto) -> Precision:
-    for node in model.graph.node:
-        if node.op_type == BLOCKS:
-            return "int4-weights" if _attribute(node, "bits", 4) <= 4 else "int8-weights"
-        if node.op_type in ROUNDED:
-            return ROUNDED[node.op_type]
-    return "fp16" if _is_half(model) else "fp32"
-
-
 def _limits_of(model: ModelProto) -> tuple[float, float]:
     """The largest differences of rows, and of chunks, in parts of the largest logit."""
-    rounds = any(
-        node.op_type in SHARED_SCALE
-        or (node.op_type == BLOCKS and _attribute(node, "accuracy_level", 0) == INT8_ACTIVATIONS)
-        for node in model.graph.node
-    )
     limit = LIMITS["float16" if _is_half(model) else "float32"]
-    return limit, CHUNK_LIMIT if rounds else limit
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    return next((int(each.i) for each in node.attribute if each.name == name), default)
+    return limit, CHUNK_LIMIT if rounds_activations(model) else limit
 
 
 def _is_half(model: ModelProto) -> bool:

@@ -5,13 +5,16 @@ networks, with a past and without, and choose by an input: the one with a past i
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
+from typing import Self
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
+from export.adopted.editing import inputs_of
 from export.errors import ExportError
+from models.errors import shown
 from service.generation.decoders.decoder import INPUTS
 from service.generation.decoders.shape import cache_names
 
@@ -40,6 +43,20 @@ class Names:
     logits: str = LOGITS
     present_key_names: str = "present.%d.key"
     present_value_names: str = "present.%d.value"
+
+    @classmethod
+    def of(cls, stated: Mapping[str, str]) -> Self:
+        """Names by purpose, as a file states them; purposes that are not known are passed over.
+
+        Raises `ExportError` for names of caches that are the same in all layers.
+        """
+        known = {each.name for each in fields(cls)}
+        for purpose, name in stated.items():
+            if purpose in known and purpose.endswith("_names") and "%d" not in name:
+                raise ExportError(
+                    f"{purpose} is {shown(name)}, expected a name with %d for the layer"
+                )
+        return cls(**{purpose: name for purpose, name in stated.items() if purpose in known})
 
     def by_own(self, num_layers: int) -> dict[str, str]:
         """The server's names by the graph's."""
@@ -76,9 +93,8 @@ def ends_of(
     The sizes are those of the folder's files, for a graph that does not state them.
     """
     names = names or Names()
-    graph = model.graph
     inputs, outputs = (
-        {value.name: value for value in side} for side in (_inputs_of(graph), graph.output)
+        {value.name: value for value in side} for side in (inputs_of(model), model.graph.output)
     )
     num_layers = 0
     while names.past_key_names.replace("%d", str(num_layers)) in inputs:
@@ -121,12 +137,6 @@ def take_branch_with_past(model: ModelProto) -> None:
             del graph.node[:]
             graph.node.extend(nodes)
             return
-
-
-def _inputs_of(graph: GraphProto) -> list[ValueInfoProto]:
-    """Inputs, without weights: older graphs list these too."""
-    weights = {tensor.name for tensor in graph.initializer}
-    return [value for value in graph.input if value.name not in weights]
 
 
 def _check_names(

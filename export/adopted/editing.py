@@ -14,6 +14,7 @@ from onnx import (
     ModelProto,
     NodeProto,
     TensorProto,
+    ValueInfoProto,
     helper,
     numpy_helper,
 )
@@ -130,15 +131,27 @@ def names_in(graph: GraphProto) -> Iterator[str]:
             yield from node.output
 
 
+def inputs_of(model: ModelProto) -> list[ValueInfoProto]:
+    """The inputs of a graph, without weights: older graphs list these too."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return [info for info in model.graph.input if info.name not in weights]
+
+
 def graphs_in(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph, and those inside of its nodes."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from graphs_in(attribute.g)
-            for inner in attribute.graphs:
-                yield from graphs_in(inner)
+        for inner in within(node):
+            yield from graphs_in(inner)
+
+
+def within(node: NodeProto) -> Iterator[GraphProto]:
+    """Graphs that a node has as attributes."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from attribute.graphs
 
 
 def replace(names: MutableSequence[str], old: str, new: str) -> None:

@@ -4,21 +4,13 @@ Works on the message alone, with onnx and numpy: no weights are read, and none a
 within nodes (`If`, `Loop`) may read values of the graph around them, so names are followed there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    helper,
-    numpy_helper,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from export.adopted.editing import opset_of
+from export.adopted.editing import opset_of, within
 
 AXES_AS_INPUT = 13  # the first version of operators whose Unsqueeze takes axes as an input
 LAST = np.iinfo(np.int64).max
@@ -71,15 +63,6 @@ class Edit:
 
     def as_vector(self, value: str) -> str:
         return self.node("Reshape", value, self.constant([-1]))
-
-
-def within(node: NodeProto) -> Iterator[GraphProto]:
-    """Graphs that a node has as attributes."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
 
 
 def reads(node: NodeProto) -> set[str]:

@@ -43,15 +43,13 @@ def data_files(model: ModelProto, path: Path, root: Path) -> list[Path]:
     for tensor in _tensors(model):
         if not uses_external_data(tensor):
             continue
-        info = ExternalDataInfo(tensor)
-        place = PurePosixPath(info.location)
+        location, end = _place_of(tensor, path)
+        place = PurePosixPath(location)
         if place.is_absolute() or len(place.parts) != 1 or ".." in place.parts:
             raise ExportError(
-                f"{path} names its data {shown(info.location)}, and must name a file beside it"
+                f"{path} names its data {shown(location)}, and must name a file beside it"
             )
-        size = math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-        end = (info.offset or 0) + (info.length or size)
-        needed[info.location] = max(end, needed.get(info.location, 0))
+        needed[location] = max(end, needed.get(location, 0))
     files = []
     for name, size in sorted(needed.items()):
         file = path.parent / name
@@ -67,9 +65,23 @@ def data_files(model: ModelProto, path: Path, root: Path) -> list[Path]:
     return files
 
 
+def _place_of(tensor: TensorProto, path: Path) -> tuple[str, int]:
+    """The file of a tensor's data, and the byte there that they end before."""
+    try:
+        info = ExternalDataInfo(tensor)
+        size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (ValueError, KeyError) as error:
+        raise ExportError(
+            f"{path}: the place of the data of {shown(tensor.name)} is not readable: {error}"
+        ) from error
+    return info.location, (info.offset or 0) + (info.length or math.prod(tensor.dims) * size)
+
+
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
     for graph in graphs_in(model.graph):
         yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
         for node in graph.node:
             for attribute in node.attribute:
                 if attribute.HasField("t"):

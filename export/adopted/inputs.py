@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from export.adopted.editing import ADDED, Editor, graphs_in, replace
+from export.adopted.editing import ADDED, Editor, graphs_in, inputs_of, replace
 from export.errors import ExportError
 
 IDS, MASK, TYPES, POSITIONS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
@@ -23,8 +23,7 @@ def given_by_the_server(model: ModelProto, first_position: int = 0) -> list[str]
     known, or of a fixed length.
     """
     graph = model.graph
-    weights = {tensor.name for tensor in graph.initializer}
-    inputs = [each for each in graph.input if each.name not in weights]
+    inputs = inputs_of(model)
     names = [each.name for each in inputs]
     unknown = [name for name in names if name not in (*OF_TEXTS, POSITIONS)]
     if unknown or IDS not in names:
@@ -52,7 +51,7 @@ def has_one_row(model: ModelProto) -> bool:
     """Whether a graph states that it takes one row at a time."""
     return any(
         info.type.tensor_type.shape.dim and info.type.tensor_type.shape.dim[0].dim_value == 1
-        for info in model.graph.input
+        for info in inputs_of(model)
     )
 
 
@@ -67,13 +66,11 @@ def originals(
 ) -> dict[str, np.ndarray]:
     """The inputs of a graph as it was, from those that the server gives."""
     given = {**batch, POSITIONS: positions_of(batch[MASK], first_position)}
-    weights = {tensor.name for tensor in model.graph.initializer}
     return {
         info.name: given[info.name].astype(
             helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
         )
-        for info in model.graph.input
-        if info.name not in weights
+        for info in inputs_of(model)
     }
 
 

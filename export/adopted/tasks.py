@@ -44,10 +44,9 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """An edited graph's output, the graph's own that it is made of, and how."""
+    """The output of an edited graph, and how it is computed from the graph's own outputs."""
 
     output: str
-    rows: str  # what a row of it is of: text, token or mask
     originals: tuple[str, ...]
     expected: Expected
 
@@ -71,7 +70,7 @@ def _scores(model: ModelProto, purpose: Purpose) -> Adopted:
     if purpose.num_labels:
         check_size(model, output, purpose.num_labels, "labels")
     give_logits(model, output)
-    return Adopted(LOGITS, "text", (output,), lambda given, _: given[output])
+    return Adopted(LOGITS, (output,), lambda given, _: given[output])
 
 
 def _vectors(model: ModelProto, purpose: Purpose) -> Adopted:
@@ -82,19 +81,17 @@ def _vectors(model: ModelProto, purpose: Purpose) -> Adopted:
     if ready is not None and purpose.has_own_vectors:
         give_vectors(model, ready, use, is_text=True)
         make = unit if use.normalize else np.asarray
-        return Adopted(EMBEDDING, "text", (ready,), lambda given, _: make(given[ready][0])[None])
+        return Adopted(EMBEDDING, (ready,), lambda given, _: make(given[ready][0])[None])
     output = found(model, *STATES, num_axes=3, task=purpose.task)
     give_vectors(model, output, use, is_text=False)
-    return Adopted(
-        EMBEDDING, "text", (output,), lambda given, _: vector_of(given[output][0], use)[None]
-    )
+    return Adopted(EMBEDDING, (output,), lambda given, _: vector_of(given[output][0], use)[None])
 
 
 def _tokens(model: ModelProto, purpose: Purpose) -> Adopted:
     output = found(model, LOGITS, num_axes=3, task=purpose.task)
     check_size(model, output, purpose.num_labels, "labels")
     give_tokens(model, output)
-    return Adopted(LOGITS, "token", (output,), lambda given, _: given[output][0])
+    return Adopted(LOGITS, (output,), lambda given, _: given[output][0])
 
 
 def _spans(model: ModelProto, purpose: Purpose) -> Adopted:
@@ -102,7 +99,6 @@ def _spans(model: ModelProto, purpose: Purpose) -> Adopted:
     give_spans(model, start, end)
     return Adopted(
         LOGITS,
-        "token",
         (start, end),
         lambda given, _: np.stack([given[start][0], given[end][0]], axis=1),
     )
@@ -112,7 +108,7 @@ def _masks(model: ModelProto, purpose: Purpose) -> Adopted:
     output = found(model, LOGITS, num_axes=3, task=purpose.task)
     mask = purpose.mask_token_id
     give_masks(model, output, mask)
-    return Adopted(LOGITS, "mask", (output,), lambda given, ids: given[output][0][ids == mask])
+    return Adopted(LOGITS, (output,), lambda given, ids: given[output][0][ids == mask])
 
 
 OF_TOKENS = ("token-classification",)

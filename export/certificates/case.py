@@ -20,7 +20,8 @@ from torch import nn
 
 from models.checkpoints import file_names
 from models.checkpoints.checkpoint import Checkpoint
-from models.checkpoints.plan import OWN_FORMAT, encoder_folder
+from models.checkpoints.declared import encoder_folder
+from models.checkpoints.plan import OWN_FORMAT
 from models.checkpoints.rounded.declared import FIELDS as ROUNDED
 from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.weights import build_on_meta, read_weights

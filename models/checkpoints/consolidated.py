@@ -93,7 +93,7 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def as_transformers(folder: Path) -> Iterator[Path]:
-    """The folder, or where it has no config.json one of links to its files, which has one."""
+    """The folder; for one of Mistral's form a folder of links to its files, with a config.json."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if not is_of_mistral(names):
         yield folder
@@ -111,7 +111,8 @@ def by_transformers_names(tensors: Mapping[str, Any], folder: Path, path: Path) 
 
     `folder` has the config.json that says the number of heads.
     """
-    with fields_of(folder / file_names.CONFIG_FILE, read_object(folder / "config.json")) as values:
+    config = folder / file_names.CONFIG_FILE
+    with fields_of(config, read_object(config)) as values:
         heads = int(values["num_attention_heads"])
         key_heads = int(values.get("num_key_value_heads") or heads)
     renamed = {}

@@ -77,7 +77,7 @@ class GraphWish:
 def graphs_in(names: Collection[str], place: str = "") -> list[GraphFile]:
     """The graphs in a folder, or those in its `onnx/` where it has none, by their names.
 
-    `place` is the folder of the network within the whole, with a stroke at its end.
+    `place` is the folder of the network within the whole, with a slash at its end.
     """
     for inner in (place, f"{place}{FOLDER}", FOLDER):
         found = [_file(name) for name in sorted(names) if _is_graph(name, inner)]
@@ -94,7 +94,7 @@ def choose(graphs: Iterable[GraphFile], wish: GraphWish) -> GraphFile:
     stems = sorted({graph.stem for graph in there})
     if ENCODER in stems and any(stem.startswith("decoder") for stem in stems):
         raise CheckpointError(
-            "its graphs are of an encoder-decoder, which in ONNX none is generated with: serve the "
+            "its graphs are of an encoder-decoder, and generation needs its weights: serve the "
             "folder with its weights, or one graph as tensors"
         )
     stem = next((each for each in STEMS if each in stems), stems[0])

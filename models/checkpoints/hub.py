@@ -36,10 +36,9 @@ from models.checkpoints.file_names import (
     PREPROCESSOR_FILE,
     WEIGHTS_FILE,
 )
-from models.checkpoints.foreign import is_complete
 from models.checkpoints.graph_files import DATA, GraphFile, GraphWish, choose, graphs_in
 from models.checkpoints.headers import parts_of
-from models.checkpoints.plan import has_torch
+from models.checkpoints.plan import takes_graphs
 from models.checkpoints.setting_keys import TEXT_SETTINGS
 from models.data.marian_tokenizer import SOURCE_FILE
 from models.data.tokenizer import TOKENIZER_FILE
@@ -122,9 +121,7 @@ def download_folder(
 def _graph_of(names: Collection[str], wish: GraphWish) -> GraphFile | None:
     """The graph to fetch in place of weights; None where weights are to be fetched."""
     graphs = graphs_in(names)
-    is_wished = wish.variant is not None or not has_torch()
-    takes = bool(graphs) and (is_wished or not is_complete(names))
-    return choose(graphs, wish) if takes else None
+    return choose(graphs, wish) if graphs and takes_graphs(names, wish) else None
 
 
 def fetch_small_files(source: "Repository") -> Path:

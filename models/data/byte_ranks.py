@@ -7,7 +7,7 @@ Knows nothing about families of networks.
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -17,9 +17,11 @@ from tokenizers.models import BPE
 from tokenizers.processors import ByteLevel
 
 from models.errors import CheckpointError, reason
-from models.json_files import fields_of, read_object
+from models.json_files import check_whole, fields_of, read_object
 
 MAX_FILE_BYTES = 2**27  # that of 131,072 tokens has 20 MB
+MAX_TOKENS = 2**24
+MAX_TOKEN_BYTES = 2**10  # the time for merges grows with the square of a token's length
 LINE = re.compile(rb"[A-Za-z0-9+/=]+ \d+\r?\n")
 # Splits of texts before ranks count: digits in threes as Llama 3 has them, and each alone as Qwen.
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
@@ -53,8 +55,9 @@ class ByteRanks:
                     ranks[int(rank)] = base64.b64decode(encoded)
         except ValueError as error:
             raise CheckpointError(f"{path} is no file of tiktoken: {reason(error)}") from error
-        if sorted(ranks) != list(range(len(ranks))):
+        if not ranks or sorted(ranks) != list(range(len(ranks))):
             raise CheckpointError(f"{path}: the ranks of {len(ranks)} tokens are not 0, 1, 2, ...")
+        _check_lengths(ranks.values(), path)
         return cls(tuple(ranks[rank] for rank in range(len(ranks))))
 
     @classmethod
@@ -67,11 +70,16 @@ class ByteRanks:
             if listed is not None:
                 numbered = {int(each["rank"]): str(each["token_str"]) for each in listed}
                 special = [numbered[rank] for rank in range(len(numbered))]
-            num_special = int(config.get("default_num_special_tokens") or len(special))
+            count = config.get("default_num_special_tokens") or len(special)
+            num_special = check_whole("default_num_special_tokens", count, len(special), MAX_TOKENS)
             special += [f"<SPECIAL_{number}>" for number in range(len(special), num_special)]
             tokens = [base64.b64decode(each["token_bytes"]) for each in values["vocab"]]
-            if config.get("default_vocab_size") is not None:
-                tokens = tokens[: int(config["default_vocab_size"]) - len(special)]
+            size = config.get("default_vocab_size")
+            if size is not None:
+                least = len(special) + 1
+                size = check_whole("default_vocab_size", size, least, MAX_TOKENS)
+                tokens = tokens[: size - len(special)]
+            _check_lengths(tokens, path)
             return cls(tuple(tokens), tuple(special), str(config["pattern"]))
 
     def tokenizer(self, pattern: str) -> Tokenizer:
@@ -105,6 +113,14 @@ def _limited(path: Path) -> bytes:
     if size > MAX_FILE_BYTES:
         raise CheckpointError(f"{path} has {size} bytes, but must have at most {MAX_FILE_BYTES}")
     return path.read_bytes()
+
+
+def _check_lengths(tokens: Iterable[bytes], path: Path) -> None:
+    longest = max(map(len, tokens), default=0)
+    if longest > MAX_TOKEN_BYTES:
+        raise CheckpointError(
+            f"{path} has a token of {longest} bytes, but must have at most {MAX_TOKEN_BYTES}"
+        )
 
 
 def _merges(ranked: Sequence[bytes]) -> list[tuple[str, str]]:

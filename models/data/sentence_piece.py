@@ -18,6 +18,7 @@ from tokenizers.models import BPE, Unigram
 from models.errors import CheckpointError
 
 MAX_FILE_BYTES = 2**26  # that of 262,144 pieces has 5 MB
+MAX_CHARACTERS = 2**10  # of a piece; the time for merges grows with the square of its length
 SPACE = "\u2581"  # as SentencePiece spells it
 UNIGRAM, PAIRS = 1, 2  # of TrainerSpec.ModelType
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # of SentencePiece.Type
@@ -49,6 +50,12 @@ class SentencePiece:
             raise CheckpointError(
                 f"{path}: model_type is {trainer.model_type}, but must be {UNIGRAM} (unigram) or "
                 f"{PAIRS} (BPE); write tokenizer.json with another tool and put it there"
+            )
+        longest = max(map(len, pieces))
+        if longest > MAX_CHARACTERS:
+            raise CheckpointError(
+                f"{path} has a piece of {longest} characters, but must have at most "
+                f"{MAX_CHARACTERS}"
             )
         of_ids = {
             name: pieces[index] if 0 <= index < len(pieces) else None

@@ -11,11 +11,12 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from models.checkpoints import file_names
+from models.checkpoints.declared import encoder_folder
 from models.checkpoints.embedder_files import Step
 from models.checkpoints.embedder_use import EmbedderUse, parse_dimensions
+from models.checkpoints.folder_plan import Plan
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.image_processors import ImagePreparation, read_preparation
-from models.checkpoints.plan import Plan, encoder_folder
 from models.checkpoints.score_heads import TEXTS, names_of, score_head
 from models.checkpoints.sentence_transformers import EmbedderFolder
 from models.checkpoints.settings_files import longest_text
@@ -26,6 +27,8 @@ from models.json_files import check_whole, fields_of, read_object
 
 DEFAULT = 512  # tokens, of a folder that states no length
 MOST_TOKENS = 2**20
+MOST_CHANNELS = 2**10  # of images
+MOST_NUMBERS = 2**20  # of a vector, or of labels
 # Networks whose positions begin behind the padding's id, as RoBERTa's.
 AFTER_PADDING = (
     *("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "esm"),
@@ -35,7 +38,7 @@ MASKS = ("[MASK]", "<mask>")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Overrides:
     """Settings that decide in place of a folder's files; None where they say nothing."""
 
     task: str | None = None  # of a head with one output
@@ -75,7 +78,9 @@ class OnnxFolder:
         return f"{self.pooling}{maps}{', normalised' if self.normalize else ''}{guessed}"
 
 
-def read_onnx_folder(plan: Plan, task: str, num_outputs: int | None, asked: Asked) -> OnnxFolder:
+def read_onnx_folder(
+    plan: Plan, task: str, num_outputs: int | None, overrides: Overrides
+) -> OnnxFolder:
     """The folder of a plan, for a task. Raises `CheckpointError` and `SettingError`.
 
     `num_outputs` are the logits of a text or token, None where the graph does not state them.
@@ -90,17 +95,18 @@ def read_onnx_folder(plan: Plan, task: str, num_outputs: int | None, asked: Aske
         first = pad + 1 if values.get("model_type") in AFTER_PADDING else 0
         positions = values.get("max_position_embeddings") or MOST_TOKENS
         positions = check_whole("max_position_embeddings", positions, first + 1, 2**31 - 1)
-    is_stated = "max_position_embeddings" in values
+    is_stated = bool(values.get("max_position_embeddings"))
     most = min(positions - first, longest_text(encoder) or (MOST_TOKENS if is_stated else DEFAULT))
     tokenizer = load_foreign_tokenizer(encoder)
     folder = OnnxFolder(task, most, is_stated, pad, first, tokenizer=tokenizer)
-    return READERS[task](folder, plan.folder, values, num_outputs, asked)
+    return READERS[task](folder, plan.folder, values, num_outputs, overrides)
 
 
 def _of_images(
     folder: Path, values: Mapping[str, Any], num_outputs: int | None, path: Path
 ) -> OnnxFolder:
-    channels = int(values.get("num_channels", 3))
+    with fields_of(path, values):
+        channels = check_whole("num_channels", values.get("num_channels", 3), 1, MOST_CHANNELS)
     labels = names_of(values, num_outputs or _stated(values), path, least=2)
     image = read_preparation(folder, channels)
     return OnnxFolder("image-classification", 1, labels=labels, image=image, num_channels=channels)
@@ -111,11 +117,11 @@ def _of_scores(
     place: Path,
     values: Mapping[str, Any],
     num_outputs: int | None,
-    asked: Asked,
+    overrides: Overrides,
 ) -> OnnxFolder:
     """Texts or pairs, by the same rules as for weights."""
     number = num_outputs or _stated(values)
-    head = score_head(values, number, encoder_folder(place), asked.task)
+    head = score_head(values, number, encoder_folder(place), overrides.task)
     labels = head.labels if head.task == TEXTS else ()
     return replace(folder, task=head.task, labels=labels, score_function=head.score_function)
 
@@ -125,7 +131,7 @@ def _of_tokens(
     place: Path,
     values: Mapping[str, Any],
     num_outputs: int | None,
-    _: Asked,
+    _: Overrides,
 ) -> OnnxFolder:
     path = encoder_folder(place) / file_names.CONFIG_FILE
     return replace(folder, labels=names_of(values, num_outputs or _stated(values), path))
@@ -136,7 +142,7 @@ def _of_masks(
     place: Path,
     _values: Mapping[str, Any],
     _num_outputs: int | None,
-    _: Asked,
+    _: Overrides,
 ) -> OnnxFolder:
     assert folder.tokenizer is not None, "a task of texts has one"
     stated = TokenizerSettings.read(encoder_folder(place), {}).special.get("mask_token")
@@ -156,7 +162,7 @@ def _of_vectors(
     place: Path,
     _values: Mapping[str, Any],
     _num_outputs: int | None,
-    asked: Asked,
+    overrides: Overrides,
 ) -> OnnxFolder:
     use = EmbedderFolder.read(place)
     if use.three_ways is not None or use.terms is not None:
@@ -165,13 +171,13 @@ def _of_vectors(
             "pip install 'attendant[cpu,train]', and leave out --variant"
         )
     embedder = EmbedderUse.read(place)
-    if asked.dimensions is not None:
-        embedder = embedder.cut_to(parse_dimensions(asked.dimensions, 2**20))
+    if overrides.dimensions is not None:
+        embedder = embedder.cut_to(parse_dimensions(overrides.dimensions, MOST_NUMBERS))
     return replace(
         folder,
-        pooling=use.pooling if asked.pooling is None else asked.pooling,
-        is_pooling_stated=use.is_declared or asked.pooling is not None,
-        normalize=use.normalize if asked.normalize is None else asked.normalize,
+        pooling=use.pooling if overrides.pooling is None else overrides.pooling,
+        is_pooling_stated=use.is_declared or overrides.pooling is not None,
+        normalize=use.normalize if overrides.normalize is None else overrides.normalize,
         maps=use.maps,
         embedder=embedder,
     )
@@ -186,10 +192,10 @@ def _stated(values: Mapping[str, Any]) -> int:
     id2label = values.get("id2label")
     if isinstance(id2label, dict) and id2label:
         return len(id2label)
-    return check_whole("num_labels", values.get("num_labels") or 2, 1, 2**20)
+    return check_whole("num_labels", values.get("num_labels") or 2, 1, MOST_NUMBERS)
 
 
-Reader = Callable[[OnnxFolder, Path, Mapping[str, Any], int | None, Asked], OnnxFolder]
+Reader = Callable[[OnnxFolder, Path, Mapping[str, Any], int | None, Overrides], OnnxFolder]
 READERS: Mapping[str, Reader] = {
     "text-classification": _of_scores,
     "pair-scoring": _of_scores,

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from commands.folders.sources import parse_source
 from commands.main import app
-from models.checkpoints.plan import name_of, recognise
+from models.checkpoints.folder_plan import name_of
+from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from tests.checkpoints.fields import network
 from tests.models.tiny import word_tokenizer
@@ -168,3 +169,23 @@ def test_numbers_of_tensors_are_those_of_the_headers(tmp_path: Path) -> None:
     values = load_file(folder / "model.safetensors")
     floats = sum(each.size for each in values.values() if each.dtype == np.float32)
     assert recognise(folder).num_weights == floats
+
+
+@pytest.mark.parametrize("place", ["/etc", "../other"])
+def test_a_module_outside_of_the_folder_is_refused(place: str, tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text(json.dumps([{"path": place}]))
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").touch()
+    assert f"path is '{place}', but must be in the folder" in recognise(tmp_path).refusal
+
+
+def test_a_graph_whose_name_looks_like_a_pattern_has_its_data(tmp_path: Path) -> None:
+    """The list of the parts of weights is another form of the weights too."""
+    for name in ("model[1].onnx", "model[1].onnx_data", "model.safetensors.index.json"):
+        (tmp_path / name).write_text("{}")
+    plan = recognise(tmp_path)
+    assert [(file.name, file.why) for file in plan.taken] == [
+        ("model[1].onnx", "graph"),
+        ("model[1].onnx_data", "graph"),
+    ]
+    assert [file.why for file in plan.left_out] == ["another form of the weights"]

@@ -340,7 +340,7 @@ def changed(folder: Path, change: Callable[[onnx.ModelProto], object]) -> None:
     onnx.save(model, path)
 
 
-def relocated(folder: Path, location: str) -> None:
+def relocated(folder: Path, location: str, offset: str | None = None) -> None:
     """Let the graph name its external data elsewhere."""
     path = folder / "model.onnx"
     onnx.save(
@@ -356,6 +356,8 @@ def relocated(folder: Path, location: str) -> None:
             for entry in tensor.external_data:
                 if entry.key == "location":
                     entry.value = location
+                if entry.key == "offset" and offset is not None:
+                    entry.value = offset
 
     changed(folder, change)
 
@@ -418,6 +420,10 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "path out": (lambda f: relocated(f, "../secret"), "must name a file beside it"),
     "absolute path": (lambda f: relocated(f, "/etc/passwd"), "must name a file beside it"),
+    "negative place": (
+        lambda f: relocated(f, "model.onnx", offset="-1"),
+        "the place of the data of .* is not readable: .*offset",
+    ),
     "link out": (linked, "is a link to .*elsewhere, outside of the folder"),
     "labels": (
         lambda f: (f / "config.json").write_text(

@@ -30,7 +30,7 @@ from commands.folders.worker import MAKERS
 from commands.main import app
 from loadtests.load.process_tree import tree_of
 from models.checkpoints.checkpoint import save_checkpoint
-from models.checkpoints.plan import FORMS, REPOSITORY
+from models.checkpoints.folder_plan import FORMS, REPOSITORY
 from models.errors import CheckpointError, OutputError
 from service.contract.files import ModelSource, take_snapshot
 from service.errors import LoadError

@@ -231,3 +231,13 @@ def test_logits_of_chosen_tokens_alone_are_computed() -> None:
             node = next(makers[name] for name in node.input if name in makers)
         assert makers[node.input[0]].op_type == "Gather", name
         assert makers[node.input[0]].input[1] == "logit_positions", name
+
+
+def test_names_of_purposes_that_are_not_known_are_passed_over() -> None:
+    names = Names.of({"input_ids": "ids", "past_sequence_length": "lengths"})
+    assert names == Names(input_ids="ids")
+
+
+def test_one_name_for_the_caches_of_all_layers_is_refused() -> None:
+    with pytest.raises(ExportError, match="past_key_names is 'past', expected a name with %d"):
+        Names.of({"past_key_names": "past"})

@@ -66,3 +66,11 @@ def test_an_input_that_the_server_does_not_give_is_named(model: onnx.ModelProto,
 def test_a_graph_of_one_row_is_told() -> None:
     assert has_one_row(graph_of(IDS, dims=(1, "s")))
     assert not has_one_row(graph_of(IDS))
+
+
+def test_a_weight_that_is_listed_as_an_input_is_no_row() -> None:
+    """Graphs of IR versions before 4 list their weights as inputs."""
+    model = graph_of(IDS)
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [1, 2]))
+    model.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [1, 2], [0, 0]))
+    assert not has_one_row(model)

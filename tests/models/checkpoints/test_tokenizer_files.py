@@ -3,6 +3,7 @@
 The tokens were recorded by `python -m tests.checkpoints.recorded_tokenizers`.
 """
 
+import base64
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from export.certificates.probes import PAIRS, PROBES
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
+from models.data.byte_ranks import ByteRanks
+from models.data.sentence_piece import SentencePiece, model_class
 from models.errors import CheckpointError
 from tests.checkpoints.recorded_tokenizers import FOLDERS, RECORDED, SAVED, Folder, checksum
 
@@ -69,3 +72,44 @@ def test_a_number_of_tokens_for_gaps_that_t5_does_not_have_is_refused(tmp_path: 
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
         with pytest.raises(CheckpointError, match=r"extra_ids is .*, but must be at most 100"):
             load_foreign_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("default_num_special_tokens", 10**12),
+        ("default_num_special_tokens", -1),
+        ("default_vocab_size", 29),
+        ("default_vocab_size", "many"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*texts begin with:UserWarning")
+def test_numbers_of_tokens_that_no_file_has_are_refused(
+    field: str, value: object, tmp_path: Path
+) -> None:
+    """30 of the tokens are special, so that 29 would be a negative number of others."""
+    folder = FOLDERS["tekken"].write(tmp_path / "folder")
+    stated = json.loads((SAVED / "tekken.json").read_text())
+    stated["config"][field] = value
+    (folder / "tekken.json").write_text(json.dumps(stated))
+    with pytest.raises(CheckpointError, match=rf"tekken\.json: {field} is .*, but must be a whole"):
+        load_foreign_tokenizer(folder)
+
+
+def test_tokens_whose_merges_would_take_hours_are_refused(tmp_path: Path) -> None:
+    """The time grows with the square of a token's length, which a file may choose."""
+    ranks = tmp_path / "ranks.tiktoken"
+    ranks.write_bytes(base64.b64encode(b"a" * 1025) + b" 0\n")
+    with pytest.raises(CheckpointError, match="has a token of 1025 bytes, but must have at most"):
+        ByteRanks.of_tiktoken(ranks)
+    model = model_class()()
+    model.pieces.add(piece="a" * 1025)
+    (tmp_path / "tokenizer.model").write_bytes(model.SerializeToString())
+    with pytest.raises(CheckpointError, match="has a piece of 1025 characters, but must have"):
+        SentencePiece.read(tmp_path / "tokenizer.model")
+
+
+def test_a_file_of_no_ranks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ranks.tiktoken").touch()
+    with pytest.raises(CheckpointError, match="the ranks of 0 tokens are not 0, 1, 2"):
+        ByteRanks.of_tiktoken(tmp_path / "ranks.tiktoken")
