@@ -180,7 +180,7 @@ def test_every_option_has_help_a_default_and_a_variable(run: Run, command: str) 
     found = get_command(app).get_command(None, command)  # type: ignore[attr-defined]
     assert found is not None
     options = [option for option in found.params if option.param_type_name == "option"]
-    assert len(options) == {"train": 26, "import": 12}[command]
+    assert len(options) == {"train": 26, "import": 14}[command]
     shown = run(command, "--help").output
     for option in options:
         assert option.help
