@@ -7,7 +7,7 @@ from export.adopted.rounding import rounded_precision, rounds_activations
 
 
 def graph_of(operator: str, **attributes: int) -> ModelProto:
-    node = helper.make_node(operator, ["a"], ["b"], **attributes)
+    node = helper.make_node(operator, ["a"], ["b"], "", None, "", None, **attributes)
     return helper.make_model(helper.make_graph([node], "g", [], []))
 
 
