@@ -2,6 +2,7 @@
 
 One network is published in several forms, told by the end of a file's name, as transformers.js and
 sentence-transformers write them. Pure: names in, a choice out. Opens nothing.
+docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import re

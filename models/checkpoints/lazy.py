@@ -10,6 +10,7 @@ Knows nothing about networks, and of files only that something reads them.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -110,7 +111,11 @@ class LazyTensor(Tensor):
     def __torch_function__(
         cls, func: Operation, _types: Operation, args: Operation = (), kwargs: Operation = None
     ) -> Operation:
-        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - documented
+        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        # What is made of weights alone may be several views of one, which inference mode refuses.
+        is_of_weights = all(isinstance(each, LazyTensor) for each in given)
+        mode = torch.inference_mode(mode=False) if is_of_weights else nullcontext()
+        with torch._C.DisableTorchFunctionSubclass(), mode:  # noqa: SLF001 - documented
             return func(*args, **(kwargs or {}))
 
     @classmethod
