@@ -191,5 +191,5 @@ def test_a_folder_of_marian_s_own_files_is_imported(tmp_path: Path) -> None:
 def test_a_folder_without_a_tokenizer_says_how_to_write_one(tmp_path: Path) -> None:
     write_folder("bart", tmp_path)
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"tokenizer.json is missing: expected .*save_pretrained"):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is missing: .*save_pretrained"):
         load_checkpoint(tmp_path)
