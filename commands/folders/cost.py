@@ -1,8 +1,8 @@
 """Estimates of the memory, disk and time of an import and an export, and what is free here.
 
-By the number of weights. The figures are of two cores, measured on a model with 23 million
-weights. For larger models they are extrapolated, so they give the order of magnitude alone.
-docs/how-to/cuda.md says what was verified on CUDA.
+By the number of weights. The figures are of two cores, measured on an encoder with 23 million
+weights and on a Llama with 1.1 billion. For others they are extrapolated, so they give the order of
+magnitude alone. docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from models.checkpoints.folder_plan import GGUF, ONNX, TRANSFORMERS, Plan
 from service.contract.precision import INT8_PRODUCTS
 from service.runtime.cpus import cpu_flags
 
@@ -26,9 +27,14 @@ GRAPH_BYTES = {
 }
 LIBRARY_BYTES = 900_000_000  # torch and the exporter
 EXPORT_BYTES_PER_WEIGHT = 20
+LEFT_BYTES_PER_WEIGHT = 1  # of decoders whose weights stay in their files until they are used
+# Precisions for which no graph in float32 is run over samples.
+LEFT_PRECISIONS = ("fp32", "int8", "int8-weights", "stored")
+WRITERS = ("ForCausalLM", "LMHeadModel")  # ends of the names of such decoders' classes
 SERVER_BYTES = 150_000_000
 START_S = 20.0
 SECONDS_PER_WEIGHT = {"fp32": 2.0e-7, "int8": 6.0e-7}
+LEFT_SECONDS_PER_WEIGHT = 2.2e-7
 LARGEST_IN_FLOAT = 500_000_000  # weights of a model that is served in fp32 on a CPU by default
 CGROUP = Path("/sys/fs/cgroup")
 # Of both versions of control groups: limit, use, and the line of memory.stat with file pages that
@@ -69,15 +75,42 @@ def default_precision(num_weights: int, *, has_cuda: bool, is_kept: bool = False
     return "fp32" if num_weights <= LARGEST_IN_FLOAT else "int8"
 
 
-def cost_of(num_weights: int, precision: str) -> Cost:
-    """The estimate for a model with this number of weights."""
+@dataclass(frozen=True, slots=True)
+class ExportTarget:
+    """The precision and device of an export."""
+
+    precision: str  # as the server's setting has it
+    device: str = "cpu"  # or cuda
+
+    def cost(self, plan: Plan, num_weights: int = 0) -> Cost:
+        """The estimate for a plan, whose number of weights may be known better."""
+        if plan.form == ONNX.name:
+            return cost_of_graph(plan.num_bytes, plan.precision)
+        number, precision = num_weights or plan.num_weights, self.precision
+        if precision == "auto":
+            has_cuda, is_kept = self.device == "cuda", bool(plan.kept)
+            precision = default_precision(number, has_cuda=has_cuda, is_kept=is_kept)
+        is_decoder = plan.architecture.endswith(WRITERS) and plan.form in (
+            TRANSFORMERS.name,
+            GGUF.name,
+        )
+        return cost_of(number, precision, is_left=is_decoder and precision in LEFT_PRECISIONS)
+
+
+def cost_of(num_weights: int, precision: str, *, is_left: bool = False) -> Cost:
+    """The estimate for a model with this number of weights.
+
+    With `is_left` they stay in their files, and are read one at a time.
+    """
     disk = int(GRAPH_BYTES.get(precision, 4.0) * num_weights) + 5_000_000
+    each_bytes = LEFT_BYTES_PER_WEIGHT if is_left else EXPORT_BYTES_PER_WEIGHT
+    each_s = LEFT_SECONDS_PER_WEIGHT if is_left else SECONDS_PER_WEIGHT.get(precision, 6.0e-7)
     return Cost(
         precision,
         disk,
-        LIBRARY_BYTES + EXPORT_BYTES_PER_WEIGHT * num_weights,
+        LIBRARY_BYTES + each_bytes * num_weights,
         SERVER_BYTES + int(1.2 * disk),
-        START_S + num_weights * SECONDS_PER_WEIGHT.get(precision, 6.0e-7),
+        START_S + num_weights * each_s,
     )
 
 

@@ -16,14 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from commands.folders.cost import (
-    Cost,
-    cost_of,
-    cost_of_graph,
-    default_precision,
-    free_disk,
-    free_memory,
-)
+from commands.folders.cost import Cost, ExportTarget, free_disk, free_memory
 from commands.folders.details import Details
 from models.checkpoints.folder_files import File
 from models.checkpoints.folder_plan import ONNX, Plan
@@ -129,13 +122,7 @@ def explain(
     has_libraries = all(find_spec(name) for name in plan.needs)
     if not plan.refusal and plan.needs and has_libraries and is_readable:
         details = _details(plan, settings)
-    num_weights = (details.num_weights if details else 0) or plan.num_weights
-    chosen = precision
-    if precision == "auto":
-        chosen = default_precision(num_weights, has_cuda=False, is_kept=bool(plan.kept))
-    cost = cost_of(num_weights, chosen)
-    if plan.form == ONNX.name:
-        cost = cost_of_graph(plan.num_bytes, plan.precision)
+    cost = ExportTarget(precision).cost(plan, details.num_weights if details else 0)
     return Explanation(source, plan, cost, free_memory(), free_disk(cache), details)
 
 

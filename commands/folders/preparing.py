@@ -16,14 +16,15 @@ from typing import Any
 
 from commands.folders.adapters import adapter_entry, bases_of, is_adapter, options_for
 from commands.folders.cache import Cache, Entry
+from commands.folders.cost import ExportTarget
 from commands.folders.fetching import showing_progress
 from commands.folders.keys import contents_of, key_of
 from commands.folders.reports import Reports, cost_of_rounding, decisions
-from commands.folders.room import ExportTarget, check_outline, check_room
+from commands.folders.room import check_outline, check_room
 from commands.folders.running import run_worker
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import Source, commit_of, folder_of, outline_of, parse_source
-from models.checkpoints.folder_plan import ONNX
+from models.checkpoints.folder_plan import ONNX, Plan
 from models.checkpoints.graph_files import GraphWish
 from models.checkpoints.plan import (
     check_small_files,
@@ -122,27 +123,17 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) -> tuple[Path, Entry]:
     """The kept export of a source, made now where there is none."""
-    folder = Path(source.where)
     commit = None if source.is_folder else commit_of(source, wishes.settings)
-    if source.is_folder:
-        if not folder.is_dir():
-            recognise(folder).check()
-        contents: object = contents_of(folder)
-    elif commit is None:  # the hub does not answer, and its cache is asked
-        folder = _fetched(source, wishes)
-        contents = [source.where, folder.name]
-    else:
-        contents = [source.where, commit]
+    folder, contents = _contents_of(source, wishes, commit)
+    wish = wishes.graph_of(source)
     options = {
         "import": wishes.imports,
         "precision": wishes.precision,
         "target": wishes.target,
         "export": options_for(wishes.adapters),
         "pair_template": _text_of(wishes.imports.get("pair_template")),
+        **({} if wish.variant is None else {"variant": wish.variant}),
     }
-    wish = wishes.graph_of(source)
-    if wish.variant is not None:
-        options["variant"] = wish.variant
     keys = [key_of(contents, options)]
     if not has_torch():  # what was made of graphs then is not what PyTorch makes of weights
         keys.append(key_of(contents, {**options, "variant": "without torch"}))
@@ -152,56 +143,86 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
     if entry is not None:
         reports.say(f"{source.name}: kept from an earlier start ({decisions(entry.facts)})")
         return Path(str(entry.facts["folder"])), entry
-    export_target, is_checked = ExportTarget(wishes.precision, wishes.target), False
-    if not source.is_folder:
-        with outline_of(source, wishes.settings) as outline:
-            if outline is not None:
-                to_fetch = check_outline(source, outline, wish, export_target, cache, reports)
-                is_checked = True
-                with showing_progress(source.name, outline.snapshot, to_fetch, reports):
-                    folder = _fetched(source, wishes)
-        if commit is not None and not is_checked:
-            folder = _fetched(source, wishes)
+    target, is_checked = ExportTarget(wishes.precision, wishes.target), False
+    if commit is not None:
+        folder, is_checked = _fetched_with_room(source, wishes, target, cache, reports)
     plan = recognise(folder, wish)
     plan.check()
     if not is_checked:
-        check_room(source, plan, export_target, cache, reports)
+        check_room(source, plan, target, cache, reports)
+    key = keys[-1] if plan.form == ONNX.name else keys[0]
+    return folder.resolve(), _made(source, plan, wishes, (key, options), cache, reports)
+
+
+def _contents_of(source: Source, wishes: Wishes, commit: str | None) -> tuple[Path, object]:
+    """The folder of a source, and what tells its contents.
+
+    A hub id with a commit is not fetched for it; its folder is that of no file.
+    """
+    folder = Path(source.where)
+    if source.is_folder:
+        if not folder.is_dir():
+            recognise(folder).check()
+        return folder, contents_of(folder)
+    if commit is None:  # the hub does not answer, and its cache is asked
+        folder = _fetched(source, wishes)
+        return folder, [source.where, folder.name]
+    return folder, [source.where, commit]
+
+
+def _fetched_with_room(
+    source: Source, wishes: Wishes, target: ExportTarget, cache: Cache, reports: Reports
+) -> tuple[Path, bool]:
+    """The folder of a hub id, fetched now, and whether there is room for its export."""
+    with outline_of(source, wishes.settings) as outline:
+        if outline is None:
+            return _fetched(source, wishes), False
+        wish = wishes.graph_of(source)
+        to_fetch = check_outline(source, outline, wish, target, cache, reports)
+        with showing_progress(source.name, outline.snapshot, to_fetch, reports):
+            return _fetched(source, wishes), True
+
+
+def _made(
+    source: Source,
+    plan: Plan,
+    wishes: Wishes,
+    keyed: tuple[str, Mapping[str, Any]],
+    cache: Cache,
+    reports: Reports,
+) -> Entry:
+    """The export of a folder under a key of the cache, with the options that are in it."""
+    (key, options), name = keyed, source.name
     job = {
         "form": plan.form,
-        "folder": str(folder),
+        "folder": str(plan.folder),
         "import": {**wishes.imports, "origin": source.where if not source.is_folder else None},
         "precision": wishes.precision,
         "device": wishes.target,
         "export": options["export"],
-        "variant": wish.variant,
+        "variant": wishes.graph_of(source).variant,
     }
+    estimate_s = ExportTarget(wishes.precision, wishes.target).cost(plan).seconds
     started_s = time.monotonic()
     made = cache.make(
-        keys[-1] if plan.form == ONNX.name else keys[0],
+        key,
         lambda target: {
             "source": source.where,
-            "folder": str(folder.resolve()),
+            "folder": str(plan.folder.resolve()),
             "options": options,
-            **run_worker(
-                {**job, "target": str(target)},
-                source.name,
-                export_target.cost(plan).seconds,
-                reports,
-            ),
+            **run_worker({**job, "target": str(target)}, name, estimate_s, reports),
         },
-        lambda: reports.say(
-            f"{source.name}: another process makes the same export, and is waited for"
-        ),
+        lambda: reports.say(f"{name}: another process makes the same export, and is waited for"),
     )
     seconds = time.monotonic() - started_s
     reports.say(
-        f"{source.name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
+        f"{name}: {decisions(made.facts)}; {amount(made.num_bytes)}, made in {seconds:.0f} s"
     )
-    reports.say(f"{source.name}: {made.facts['certificate']}")
+    reports.say(f"{name}: {made.facts['certificate']}")
     changed = cost_of_rounding(made.facts["precision"], made.facts.get("parity", {}))
     if changed:
-        reports.say(f"{source.name}: {changed}")
-    return folder.resolve(), made
+        reports.say(f"{name}: {changed}")
+    return made
 
 
 def _text_of(path: str | None) -> str | None:

@@ -5,19 +5,12 @@ Imports no PyTorch.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from commands.folders.cache import Cache
-from commands.folders.cost import (
-    Cost,
-    cost_of,
-    cost_of_graph,
-    default_precision,
-    free_disk,
-    free_memory,
-)
+from commands.folders.cost import Cost, ExportTarget, cost_of, free_disk, free_memory
 from commands.folders.explanation import install_of
 from commands.folders.reports import Reports
 from commands.folders.running import PreparationError
@@ -32,24 +25,6 @@ if TYPE_CHECKING:
     from models.checkpoints.outline import Outline
 
 SMALLER = ("int8", "int4-weights")  # precisions that are named where another takes too much memory
-
-
-@dataclass(frozen=True, slots=True)
-class ExportTarget:
-    """The precision and device of an export."""
-
-    precision: str  # as the server's setting has it
-    device: str  # cpu or cuda
-
-    def cost(self, plan: Plan) -> Cost:
-        """The estimate for a plan."""
-        if plan.form == ONNX.name:
-            return cost_of_graph(plan.num_bytes, plan.precision)
-        precision = self.precision
-        if precision == "auto":
-            has_cuda, is_kept = self.device == "cuda", bool(plan.kept)
-            precision = default_precision(plan.num_weights, has_cuda=has_cuda, is_kept=is_kept)
-        return cost_of(plan.num_weights, precision)
 
 
 def check_outline(

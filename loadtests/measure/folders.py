@@ -147,7 +147,7 @@ def _url_of(lines: IO[str]) -> str:
 
 
 def _seconds_of(url: str, num_tokens: int) -> float:
-    """Duration of a request for so many tokens."""
+    """Seconds that a request for `num_tokens` takes."""
     body = {
         "model": NAME,
         "prompt": PROMPT,

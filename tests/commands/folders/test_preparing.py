@@ -65,6 +65,17 @@ class Lines(Reports):
         yield Steps(self.say, name, seconds)
 
 
+# What a worker says that it made.
+FACTS = {
+    "task": "text-classification",
+    "precision": "fp32",
+    "max_tokens": 9,
+    "pooling": "",
+    "has_chat_template": False,
+    "certificate": "",
+}
+
+
 def wishes(cache: Path, **changes: Any) -> Wishes:
     settings = FolderSettings(folder_cache=cache, **changes)
     return Wishes(settings, {}, "auto", "cpu")
@@ -329,19 +340,11 @@ def test_a_hub_id_is_served_and_found_again_without_the_hub(
     made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key is the commit, which the hub's cache has; no worker is needed the second time."""
-    facts = {
-        "task": "text-classification",
-        "precision": "fp32",
-        "max_tokens": 9,
-        "pooling": "",
-        "has_chat_template": False,
-        "certificate": "",
-    }
 
     def worker(job: dict[str, Any], *_: object) -> dict[str, Any]:
         assert job["folder"].endswith(COMMIT)
         (Path(job["target"]) / MODEL).mkdir()
-        return facts
+        return FACTS
 
     monkeypatch.setattr(preparing, "run_worker", worker)
     home = tmp_path / "home"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from commands.folders.fetching import Progress, showing_progress
 from commands.folders.preparing import prepared
 from commands.folders.running import PreparationError
 from commands.main import app
+from models.checkpoints.folder_plan import GGUF, TRANSFORMERS, Plan
 from models.checkpoints.plan import recognise
 from models.errors import CheckpointError, OutputError
 from tests.commands.folders.test_explain import WIDE, classifier
-from tests.commands.folders.test_preparing import Lines, wishes
+from tests.commands.folders.test_preparing import FACTS, Lines, wishes
 from tests.fakes.hub import FakeHub, fake_hub
 
 ID, WEIGHTS = "owner/Mine", "model.safetensors"
@@ -116,18 +118,9 @@ def test_a_network_that_no_import_reads_is_refused_before_it_is_fetched(
 def test_files_that_are_fetched_are_told_where_there_is_no_terminal(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = {
-        "task": "text-classification",
-        "precision": "fp32",
-        "max_tokens": 9,
-        "pooling": "",
-        "has_chat_template": False,
-        "certificate": "",
-    }
-
     def worker(job: dict[str, Any], *_: object) -> dict[str, Any]:
         (Path(job["target"]) / MODEL).mkdir()
-        return facts
+        return FACTS
 
     monkeypatch.setattr(preparing, "run_worker", worker)
     reports = Lines()
@@ -164,3 +157,16 @@ def test_free_memory_is_what_a_container_has_left(version: int, tmp_path: Path) 
     assert [*cost._free_in_cgroup(tmp_path)] == [500]
     (tmp_path / limit).write_text("max\n")
     assert not [*cost._free_in_cgroup(tmp_path)]
+
+
+@pytest.mark.parametrize("form", [TRANSFORMERS.name, GGUF.name])
+def test_a_decoder_is_estimated_by_its_weights_staying_in_their_files(form: str) -> None:
+    """Their export takes less than all weights in float32; that of others, and int4's, more."""
+    number = 1_100_000_000
+    decoder = Plan(Path("x"), form, architecture="LlamaForCausalLM", num_weights=number)
+    target = cost.ExportTarget("int8")
+    assert target.cost(decoder).export_memory_bytes < 4 * number
+    assert cost.ExportTarget("auto").cost(decoder) == target.cost(decoder)
+    encoder = replace(decoder, architecture="BertForMaskedLM")
+    for plan, precision in ((encoder, "int8"), (decoder, "int4-weights")):
+        assert cost.ExportTarget(precision).cost(plan).export_memory_bytes > 4 * number
