@@ -6,7 +6,6 @@ where or when the trace was made is removed. docs/how-to/cuda.md says what was v
 
 import copy
 import hashlib
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -23,9 +22,8 @@ from export.graphs.exact_products import has_saturating_products, with_exact_pro
 from export.graphs.files import check, num_bytes, path_for_session, save, settled
 from export.graphs.fused_attention import fuse_attention
 from export.graphs.lstm import emit_lstms
-from export.graphs.operators import kept_operators
 from export.graphs.packing import Packing, Padded
-from export.graphs.weightless import Weights, export_weightless, quiet_exporter
+from export.graphs.weightless import Weights, export_weightless, tracing
 from export.settings import Operator
 from models.networks.heads import TextNetwork
 from service.contract.manifest import MODEL_FILENAME, Precision
@@ -101,19 +99,8 @@ def export_program(
     opset: int = OPSET,
 ) -> onnx.ModelProto:
     """Trace a module with `torch.onnx.export`; values still have the tracer's names."""
-    with warnings.catch_warnings(), quiet_exporter(), kept_operators():
-        warnings.simplefilter("ignore")  # about versions to come, for torch's own code
-        program = torch.onnx.export(
-            module,
-            tuple(example),
-            dynamo=True,
-            opset_version=opset,
-            input_names=list(names),
-            dynamic_shapes=dynamic_shapes,
-            verbose=False,
-        )
-    assert program is not None, "dynamo=True returns a program"
-    return program.model_proto
+    with tracing(module, example, names, dynamic_shapes, opset) as program:
+        return program.model_proto
 
 
 def share_matrices(model: onnx.ModelProto) -> None:

@@ -123,16 +123,17 @@ def _numpy(tensor: Tensor) -> Array:
     return array
 
 
-def export_weightless(
+@contextmanager
+def tracing(
     module: nn.Module,
     example: Sequence[Tensor],
     names: Sequence[str],
     dynamic_shapes: tuple[Any, ...],
     opset: int,
-    weights: Weights,
-) -> onnx.ModelProto:
-    """The traced graph of a module made of a `skeleton`, with the weights of the network in it."""
-    sources = _with_one_number_each(module, weights.dtype)
+    *,
+    optimize: bool = True,
+) -> Iterator[torch.onnx.ONNXProgram]:
+    """The program of a module, by `torch.onnx.export`, which is quiet while this is entered."""
     with warnings.catch_warnings(), quiet_exporter(), kept_operators():
         warnings.simplefilter("ignore")  # about versions to come, for torch's own code
         program = torch.onnx.export(
@@ -143,9 +144,23 @@ def export_weightless(
             input_names=list(names),
             dynamic_shapes=dynamic_shapes,
             verbose=False,
-            optimize=False,
+            optimize=optimize,
         )
         assert program is not None, "dynamo=True returns a program"
+        yield program
+
+
+def export_weightless(
+    module: nn.Module,
+    example: Sequence[Tensor],
+    names: Sequence[str],
+    dynamic_shapes: tuple[Any, ...],
+    opset: int,
+    weights: Weights,
+) -> onnx.ModelProto:
+    """The traced graph of a module made of a `skeleton`, with the weights of the network in it."""
+    sources = _with_one_number_each(module, weights.dtype)
+    with tracing(module, example, names, dynamic_shapes, opset, optimize=False) as program:
         initializers = program.model.graph.initializers
         without = [value for name, value in initializers.items() if name in sources]
         for value in without:
