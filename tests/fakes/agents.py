@@ -21,6 +21,10 @@ THOUGHT, SAID = "I see é", "Yes"
 CALL = '<tool_call>\n{"name": "sum", "arguments": {"a": [1, 2]}}\n</tool_call>'
 WRITTEN = f"\n{THOUGHT}\n</think>\n\n{SAID}\n{CALL}"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "array"}}}
+FUNCTION = {"name": "sum", "description": "adds", "parameters": SCHEMA}
+# A chat about it, up to the call: the tools, and the first messages.
+CHAT_TOOLS = [{"type": "function", "function": FUNCTION}]
+CHAT_BEGINNING = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "add"}]
 
 
 @asynccontextmanager
@@ -38,13 +42,13 @@ class Script:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.text = SAID
         monkeypatch.setattr(ChatRequest, "output_grammar", self._grammar)
-        monkeypatch.setattr(generative_model, "behind_thoughts", _as_it_is)
+        monkeypatch.setattr(generative_model, "behind_thoughts", as_it_is)
 
     def _grammar(self, *_: object) -> Grammar:
         return Grammar.of("choice", [self.text])
 
 
-def _as_it_is(grammar: Grammar, *_: str, is_open: bool) -> Grammar:
+def as_it_is(grammar: Grammar, *_: str, is_open: bool) -> Grammar:
     del is_open
     return grammar
 

@@ -152,6 +152,12 @@ class CountRequest(msgspec.Struct, kw_only=True):
 
     def _variables(self) -> dict[str, Any]:
         variables: dict[str, Any] = {}
+        budget = self.thinking.budget_tokens if self.thinking is not None else None
+        if budget is not None and budget < 0:
+            raise invalid(
+                f"thinking.budget_tokens is {budget}, expected 0 or more",
+                "thinking.budget_tokens",
+            )
         if self.thinking is not None and self.thinking.type in ("enabled", "disabled"):
             thinks = self.thinking.type == "enabled"
             variables |= dict.fromkeys(("enable_thinking", "thinking"), thinks)

@@ -38,7 +38,6 @@ class Item(msgspec.Struct, kw_only=True):
     id: str | None = None
     call_id: str = ""
     name: str = ""
-    namespace: str | None = None
     arguments: str = ""
     output: str | list[Part] | None = None
     summary: list[Part] | None = None

@@ -16,26 +16,8 @@ from models.checkpoints.checkpoint import load_checkpoint
 from models.checkpoints.plan import recognise
 from models.checkpoints.weights import headers_alone, read_weights
 from tests.checkpoints.fields import network
+from tests.checkpoints.forms.packing import Stored, fp8, int8
 from tests.models.tiny import word_tokenizer
-
-Stored = tuple[dict[str, Tensor], Tensor]  # tensors by the ends of their names, and their values
-
-
-def to_fp8(weight: Tensor) -> Stored:
-    """Blocks of 16 x 16, as DeepSeek's files have them."""
-    scale = weight.abs().max() / 448
-    codes = (weight / scale).to(torch.float8_e4m3fn)
-    blocks = [-(-size // 16) for size in weight.shape]
-    return {
-        "weight": codes,
-        "weight_scale_inv": scale.expand(blocks).clone(),
-    }, codes.float() * scale
-
-
-def to_int8(weight: Tensor) -> Stored:
-    scale = weight.abs().amax(1, keepdim=True) / 127
-    codes = (weight / scale).round().to(torch.int8)
-    return {"weight": codes, "weight_scale": scale}, codes * scale
 
 
 def to_mlx(weight: Tensor) -> Stored:
@@ -100,11 +82,11 @@ def to_awq(weight: Tensor) -> Stored:
 
 WAYS: Mapping[str, tuple[Callable[[Tensor], Stored], dict[str, Any]]] = {
     "fp8": (
-        to_fp8,
+        fp8,
         {"quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}},
     ),
     "compressed-tensors": (
-        to_int8,
+        int8,
         {
             "quantization_config": {
                 "quant_method": "compressed-tensors",

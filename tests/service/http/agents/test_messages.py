@@ -4,7 +4,19 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.agents import CALL, SAID, SCHEMA, THOUGHT, WRITTEN, Script, agents, events_of, post
+from tests.fakes.agents import (
+    CALL,
+    CHAT_BEGINNING,
+    CHAT_TOOLS,
+    SAID,
+    SCHEMA,
+    THOUGHT,
+    WRITTEN,
+    Script,
+    agents,
+    events_of,
+    post,
+)
 from tests.fakes.http import ask
 from tests.fakes.serving import Served
 
@@ -148,15 +160,9 @@ async def test_blocks_are_turns_of_the_conversation(served: Served) -> None:
     counted = await post(served, f"{PATHS[0]}/count_tokens", **body)
     chat = {
         "model": "talks",
-        "tools": [
-            {
-                "type": "function",
-                "function": {"name": "sum", "description": "adds", "parameters": SCHEMA},
-            }
-        ],
+        "tools": CHAT_TOOLS,
         "messages": [
-            {"role": "system", "content": "Be kind."},
-            {"role": "user", "content": "add"},
+            *CHAT_BEGINNING,
             {
                 "role": "assistant",
                 "content": "So.",
@@ -209,6 +215,10 @@ async def test_tools_of_the_provider_are_left_out_and_named(served: Served, scri
         ({"temperature": -1}, "temperature is -1"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"thinking": {"type": "odd"}}, "thinking.type is 'odd'"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": -1}},
+            "thinking.budget_tokens is -1, expected 0 or more",
+        ),
         ({"tool_choice": {"type": "odd"}}, "tool_choice.type is 'odd'"),
         ({"tools": [{"name": ""}]}, "tools[0].name is empty"),
         ({"tools": [SUM, SUM]}, "tools[1].name is 'sum', expected another"),

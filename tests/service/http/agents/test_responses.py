@@ -4,13 +4,24 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.agents import SAID, SCHEMA, THOUGHT, WRITTEN, Script, agents, events_of, post
+from tests.fakes.agents import (
+    CHAT_BEGINNING,
+    CHAT_TOOLS,
+    FUNCTION,
+    SAID,
+    THOUGHT,
+    WRITTEN,
+    Script,
+    agents,
+    events_of,
+    post,
+)
 from tests.fakes.serving import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SERVE: Any = agents
 PATHS = ["/v1/responses", "/openai/v1/responses", "/models/talks/v1/responses"]
-SUM = {"type": "function", "name": "sum", "description": "adds", "parameters": SCHEMA}
+SUM = {"type": "function", **FUNCTION}
 ASKED: dict[str, Any] = {"model": "talks", "input": "hi", "max_output_tokens": 300}
 REQUIRED = {
     *("id", "object", "created_at", "error", "incomplete_details", "instructions", "model"),
@@ -153,15 +164,9 @@ async def test_items_are_turns_of_the_conversation(served: Served, script: Scrip
     found = await answered(served, input=items, instructions="Be kind.", tools=[SUM])
     chat = {
         "model": "talks",
-        "tools": [
-            {
-                "type": "function",
-                "function": {"name": "sum", "description": "adds", "parameters": SCHEMA},
-            }
-        ],
+        "tools": CHAT_TOOLS,
         "messages": [
-            {"role": "system", "content": "Be kind."},
-            {"role": "user", "content": "add"},
+            *CHAT_BEGINNING,
             {
                 "role": "assistant",
                 "content": "So.",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from service.grammars.behind import behind_thoughts
-from service.grammars.form import Grammar
 from service.serving import generative_model
+from tests.fakes.agents import SAID, THOUGHT, as_it_is
 from tests.fakes.chats import TOOLS, write_chat_model
 from tests.fakes.every_task import every_session
 from tests.fakes.http import Answer, ask
@@ -22,7 +22,6 @@ THINKS = TOOLS.replace("[a]", "[a]{{ '<think>' if enable_thinking is not false e
 CLOSES = TOOLS.replace("[a]", "[a]<think></think>")
 CALL = '<tool_call>\n{"name": "sum", "arguments": {"a": 1}}\n</tool_call>'
 SUM = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
-THOUGHT, SAID = "I see é", "Yes"
 WRITTEN = f"\n{THOUGHT}\n</think>\n\n{SAID}"
 BOTH = {"reasoning": THOUGHT, "reasoning_content": THOUGHT}
 
@@ -39,14 +38,10 @@ SERVE: Any = thinkers
 SETTINGS: dict[str, Any] = {}
 
 
-def _as_it_is(grammar: Grammar, *_: str, is_open: bool) -> Grammar:
-    return grammar
-
-
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A choice of one text is what a model writes, thoughts included."""
-    monkeypatch.setattr(generative_model, "behind_thoughts", _as_it_is)
+    monkeypatch.setattr(generative_model, "behind_thoughts", as_it_is)
 
 
 async def chat(served: Served, written: str = WRITTEN, **fields: Any) -> Answer:
