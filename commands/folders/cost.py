@@ -34,7 +34,7 @@ WRITERS = ("ForCausalLM", "LMHeadModel")  # ends of the names of such decoders' 
 SERVER_BYTES = 150_000_000
 START_S = 20.0
 SECONDS_PER_WEIGHT = {"fp32": 2.0e-7, "int8": 6.0e-7}
-LEFT_SECONDS_PER_WEIGHT = 2.2e-7
+LEFT_SECONDS_PER_WEIGHT = 1.4e-7
 LARGEST_IN_FLOAT = 500_000_000  # weights of a model that is served in fp32 on a CPU by default
 CGROUP = Path("/sys/fs/cgroup")
 # Of both versions of control groups: limit, use, and the line of memory.stat with file pages that
