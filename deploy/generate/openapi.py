@@ -1,11 +1,13 @@
 """Write docs/reference/openapi.json, the description of the HTTP port: `make openapi`.
 
 It is what a server answers, whatever models it has. A test fails if the file is stale.
+Its version is that of pyproject.toml, whether the package is installed or not.
 """
 
 import asyncio
 import json
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -14,12 +16,16 @@ from service.app import App
 from service.settings import Settings
 
 NUM_OPEN = 3  # levels: the document, its components, the schemas of these
-PATH = Path(__file__).parents[2] / "docs/reference/openapi.json"
+ROOT = Path(__file__).parents[2]
+PATH = ROOT / "docs/reference/openapi.json"
 
 
 def page_of(raw: bytes) -> str:
     """The file of a description: each path and each schema is a line."""
-    return _written(json.loads(raw), NUM_OPEN) + "\n"
+    description = json.loads(raw)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    description["info"]["version"] = project["version"]
+    return _written(description, NUM_OPEN) + "\n"
 
 
 def _written(value: Any, num_open: int, indent: str = "") -> str:  # noqa: ANN401 - of JSON

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as some
 
+import service
 from deploy.generate.openapi import PATH, page_of
 from service.http.page import page_routes
 from service.http.routes import Route, Router
@@ -39,6 +40,7 @@ async def test_the_file_in_docs_is_what_a_server_answers(served: Served) -> None
     answer = await ask(served, "GET", "/openapi.json")
     assert answer.status == 200
     assert page_of(answer.body) == PATH.read_text(), "stale: run `make openapi`"
+    assert json.loads(answer.body)["info"]["version"] == service.__version__
 
 
 @pytest.mark.asyncio(loop_scope="module")
