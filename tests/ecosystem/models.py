@@ -16,12 +16,12 @@ import torch
 
 from export.exporter import export_any
 from export.settings import ExportSettings
+from models.checkpoints.checkpoint import load_checkpoint
 from tests.conformance.models import write_add_sub, write_identity
 from tests.decoders.comparison import imported, write_version
-from models.checkpoints.checkpoint import load_checkpoint
 from tests.decoders.rows import RICHEST, tokenizer, write_folders
-from tests.ecosystem.agent_model import write_agent
 from tests.e2e.server import ServerProcess
+from tests.ecosystem.agent_model import write_agent
 from tests.fakes.chats import FAMILIES, TOOLS
 from tests.fakes.tiny import tiny_classifier, tiny_embedder, tiny_scorer
 from tests.fakes.tiny_gpt import tiny_generator, tiny_gpt

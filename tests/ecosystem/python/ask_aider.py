@@ -1,4 +1,4 @@
-"""`aider`: a session over chats in which the model writes a file, in the form that aider asks for."""
+"""`aider`: a session over chats in which the model writes a file, in the form that it asks for."""
 
 import os
 import subprocess
