@@ -49,7 +49,10 @@ def make(job: dict[str, Any], repository: Path, on_step: OnStep) -> dict[str, An
     opened = OpenedGraph.of(plan)
     if is_decoder(plan, opened, settings):
         return make_decoder(plan, opened, settings, repository, on_step)
-    return make_encoder(read(plan, settings, opened), settings, repository, on_step)
+    try:
+        return make_encoder(read(plan, settings, opened), settings, repository, on_step)
+    except ExportError as error:
+        raise ExportError(f"{plan.graph} is not served: {error}") from error
 
 
 def make_encoder(

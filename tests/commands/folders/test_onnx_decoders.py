@@ -220,7 +220,7 @@ def test_graphs_with_data_beside_them_keep_it_in_files_of_their_own(tmp_path: Pa
     )
     make(job(folder), tmp_path, lambda _: None)
     version = tmp_path / "model" / "1"
-    assert (version / "model.onnx_data").read_bytes() == (folder / "model.onnx_data").read_bytes()
+    assert (version / "model.onnx.data0").read_bytes() == (folder / "model.onnx_data").read_bytes()
     assert (version / "model.onnx").stat().st_size < (folder / "model.onnx").stat().st_size * 1.5
 
 

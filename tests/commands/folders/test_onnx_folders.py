@@ -182,7 +182,14 @@ def test_every_set_of_inputs_that_encoders_have_is_given(
     assert vector(tmp_path / "out", folder) == pytest.approx(states[0].mean(axis=0), abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["model.onnx_data", "model.onnx.data", "model.data"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("model.onnx_data", "model.onnx.data", "model.data"),
+        # as files of a model, and the mark of tensors that an export makes later
+        *("manifest.json", "labels.txt", "original.onnx", "model.weights", "made later"),
+    ],
+)
 def test_external_data_beside_the_graph_come_with_it(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     onnx_folder(folder, "text-classification", graph="model.onnx")
@@ -193,7 +200,7 @@ def test_external_data_beside_the_graph_come_with_it(name: str, tmp_path: Path) 
     )
     made(folder, tmp_path / "out")
     version = tmp_path / "out" / "model" / "1"
-    assert (version / name).is_file()
+    assert (version / "model.onnx.data0").read_bytes() == (folder / name).read_bytes()
     (folder / name).unlink()  # the model stands by itself
     (version / "tokenizer.json").rename(version / "kept.json")
     (version / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
@@ -419,6 +426,8 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
         "has 100 bytes, and model.onnx reads",
     ),
     "path out": (lambda f: relocated(f, "../secret"), "must name a file beside it"),
+    "name of no file": (lambda f: relocated(f, "\0"), "is missing, which model.onnx has its"),
+    "long name": (lambda f: relocated(f, "x" * 300), "is missing, which model.onnx has its"),
     "absolute path": (lambda f: relocated(f, "/etc/passwd"), "must name a file beside it"),
     "negative place": (
         lambda f: relocated(f, "model.onnx", offset="-1"),
