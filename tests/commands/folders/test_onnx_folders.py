@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -272,6 +273,44 @@ def test_a_cpu_computes_in_half_only_what_has_no_other_form(half: str) -> None:
     for other in others:
         assert choose(graphs_in([half, other]), GraphWish()).name == other
     assert choose(graphs_in([half]), GraphWish()).name == half
+
+
+@pytest.mark.parametrize(
+    ("variant", "form", "why"),
+    [
+        (None, "transformers", ""),
+        ("weights", "transformers", ""),
+        ("quantized", "onnx", ""),
+        ("onnx/model.onnx", "onnx", ""),
+        ("q4", "", r"'q4': none of fp32 \(onnx/model.onnx\), .*, weights is it"),
+    ],
+)
+def test_a_variant_is_one_of_all_graphs_and_the_weights(
+    variant: str | None, form: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    onnx_folder(folder, "text-classification").save_pretrained(folder)
+    (folder / "onnx" / "model_quantized.onnx").touch()
+    plan = recognise(folder, GraphWish(variant))
+    assert plan.form == form
+    assert re.search(why, plan.refusal)
+    expected = {"fp32", "quantized", "weights"}
+    if form == "transformers":
+        assert set(plan.variants) == expected - {"weights"}
+    if form == "onnx":
+        assert {*plan.variants, "fp32" if variant != "quantized" else variant} == expected
+    monkeypatch.setattr(plans, "has_torch", lambda: False)
+    assert recognise(folder, GraphWish(variant)).form == (form if variant else "onnx")
+
+
+def test_a_variant_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    graphs, weights = tmp_path / "graphs", tmp_path / "weights"
+    network = onnx_folder(graphs, "text-classification")
+    network.save_pretrained(weights)
+    refusal = recognise(graphs, GraphWish("weights")).refusal
+    assert refusal == "--variant is 'weights': none of fp32 (onnx/model.onnx) is it"
+    refusal = recognise(weights, GraphWish("fp32")).refusal
+    assert refusal.startswith("--variant is 'fp32': none of weights is it")
 
 
 @pytest.mark.parametrize(
