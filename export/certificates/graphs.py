@@ -25,6 +25,7 @@ from service.runtime.session import OnnxSession
 # above 1, by the precision of a graph. Rounded graphs differ by up to 0.2 from what was rounded.
 LIMITS = {"fp32": 1e-5, "fp16": 5e-2, "bf16": 4e-1}
 ROUNDED_LIMIT = 0.5
+MAX_TOKENS = 1024  # of a text that a decoder's graph is compared on
 APPROXIMATE = "_O3.onnx"  # whose file has an approximation of GELU in it, by optimum
 
 
@@ -82,12 +83,14 @@ class GraphSubject:
         """The model of a version's folder. Raises `ExportError`."""
         manifest = Manifest.from_json((version / "manifest.json").read_text(encoding="utf-8"))
         session = opened(version / MODEL_FILENAME)
-        is_decoder = manifest.task == "text-generation"
         file = version / TOKENIZER_FILE
+        model: GraphNetwork | DecoderNetwork
+        if manifest.task == "text-generation":
+            model = DecoderNetwork(session, min(manifest.max_tokens, MAX_TOKENS))
+        else:
+            model = GraphNetwork(session, manifest)
         return cls(
-            DecoderNetwork(session, min(manifest.max_tokens, MAX_TOKENS))
-            if is_decoder
-            else GraphNetwork(session, manifest),
+            model,
             manifest.task,
             manifest.labels,
             Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer(WordLevel({}, "")),
@@ -106,9 +109,6 @@ class GraphSubject:
     def text_network(self) -> GraphNetwork:
         assert isinstance(self.model, GraphNetwork), "a decoder has no scores"
         return self.model
-
-
-MAX_TOKENS = 1024  # of a text that a decoder's graph is compared on
 
 
 def image_sizes(manifest: Manifest) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Graphs in ONNX beside weights: what is served is compared with transformers' network of these."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from commands.folders.onnx_maker import make
 from export.certificates.certificate import Certificate, Row
 from models.checkpoints import plan as plans
 from models.errors import CheckpointError
-from tests.commands.folders.test_onnx_decoders import job
+from tests.commands.folders.test_onnx_decoders import job, write_folder
 from tests.commands.folders.test_onnx_folders import with_pooling
+from tests.commands.folders.test_verify import rows, verified
+from tests.e2e.server import ServerProcess
 from tests.fakes.onnx_folders import CLASSES, image_folder, onnx_folder
 
 OUTPUTS = {
@@ -133,3 +135,52 @@ def test_without_pytorch_the_line_says_that_weights_were_not_compared(
     (tmp_path / "two").mkdir()
     facts = make(job(folder, **{"import": {"compare": "none"}}), tmp_path / "two", lambda _: None)
     assert "weights" not in facts["certificate"]
+
+
+VERIFIED = {
+    "text-classification": "scores",
+    "pair-scoring": "logits",
+    "embedding": "vectors",
+    "token-classification": "entities",
+    "fill-mask": "log probabilities",
+    "gptj": "log probabilities of 16 greedy tokens",
+    "gpt2_merged": "log probabilities of 16 greedy tokens",
+}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """Folders of graphs by the names of their models, and the address of a server of these."""
+    root = tmp_path_factory.mktemp("graphs")
+    repository = tmp_path_factory.mktemp("models")
+    for name in VERIFIED:
+        if name in CLASSES:
+            onnx_folder(root / name, name)
+        else:
+            write_folder(name, root / name)
+        make(job(root / name), repository, lambda _: None)
+        (repository / "model").rename(repository / name)
+    with ServerProcess(repository) as server:
+        yield root, server.address
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_a_served_graph_equals_its_folder(name: str, served: tuple[Path, str]) -> None:
+    root, address = served
+    exit_code, found = verified(root / name, name, address)
+    assert (exit_code, found["is_equal"]) == (0, True)
+    by_what = rows(found["served"])
+    assert by_what["tokens"].equal == by_what["tokens"].number > 180
+    outputs = by_what[VERIFIED[name]]
+    assert outputs.number > 1
+    assert outputs.max_difference is not None
+    assert outputs.max_difference < 1e-4
+    assert "compared with" in str(Certificate.from_dict(found["certificate"]))
+
+
+def test_a_served_graph_of_another_folder_is_told(served: tuple[Path, str], tmp_path: Path) -> None:
+    folder = write(tmp_path / "mine", "text-classification", scaled)
+    exit_code, found = verified(folder, "text-classification", served[1], "--variant", "fp32")
+    assert (exit_code, found["is_equal"]) == (1, False)
+    certificate = Certificate.from_dict(found["certificate"])
+    assert not certificate.is_equal, "the weights beside the graph are others too"
