@@ -94,14 +94,15 @@ def choose(graphs: Iterable[GraphFile], wish: GraphWish, *, has_weights: bool = 
     `has_weights` says that the folder has weights too.
     """
     there = list(graphs)
+    if is_encoder_decoder(there):
+        weights = f"--variant {WEIGHTS} serves those beside them" * has_weights
+        raise CheckpointError(
+            "its graphs are of an encoder-decoder, and generation needs its weights: "
+            + (weights or "serve a folder with these")
+        )
     if wish.variant is not None:
         return _named(there, wish.variant, has_weights)
     stems = sorted({graph.stem for graph in there})
-    if ENCODER in stems and any(stem.startswith("decoder") for stem in stems):
-        raise CheckpointError(
-            "its graphs are of an encoder-decoder, and generation needs its weights: serve the "
-            "folder with its weights, or one graph as tensors"
-        )
     stem = next((each for each in STEMS if each in stems), stems[0])
     if len(stems) > 1 and stem not in STEMS:
         raise CheckpointError(
@@ -119,6 +120,12 @@ def choose(graphs: Iterable[GraphFile], wish: GraphWish, *, has_weights: bool = 
         return fitting[0]
     halves = [graph for graph in of_stem if graph.precision == "fp16"]
     return halves[0] if wish.target == "cuda" and halves else of_stem[0]
+
+
+def is_encoder_decoder(graphs: Iterable[GraphFile]) -> bool:
+    """Whether graphs are the parts of one network that writes for a source, as optimum has them."""
+    stems = {graph.stem for graph in graphs}
+    return ENCODER in stems and any(stem.startswith("decoder") for stem in stems)
 
 
 def check_weights_meant(wish: GraphWish) -> None:

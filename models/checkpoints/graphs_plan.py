@@ -11,8 +11,15 @@ from models.checkpoints import file_names
 from models.checkpoints.declared import architecture_of, encoder_folder, task_of
 from models.checkpoints.folder_files import NOT_READ, USES, File, is_weight, shown_in, use_of
 from models.checkpoints.folder_plan import ONNX, Plan, name_of
-from models.checkpoints.foreign import GRAPHS, commands_of, is_complete
-from models.checkpoints.graph_files import DATA, WEIGHTS, GraphFile, GraphWish, choose
+from models.checkpoints.foreign import GRAPHS, PARTS, commands_of, is_complete
+from models.checkpoints.graph_files import (
+    DATA,
+    WEIGHTS,
+    GraphFile,
+    GraphWish,
+    choose,
+    is_encoder_decoder,
+)
 from models.errors import CheckpointError
 from models.json_files import read_object
 
@@ -31,7 +38,16 @@ def plan_of_graphs(
         architecture = architecture_of(values)
         task = task_of(architecture, folder, values)
     except CheckpointError as error:
-        return Plan(folder, what=ONNX.what, refusal=str(error))
+        if not is_encoder_decoder(graphs):
+            return Plan(folder, what=ONNX.what, refusal=str(error))
+        commands = commands_of(PARTS, folder, {graph.name for graph in graphs}, "")
+        return Plan(
+            folder,
+            what=PARTS.what,
+            refusal=str(error),
+            way_out="" if has_weights else PARTS.way_out,
+            commands=() if has_weights else commands,
+        )
     others = {graph.name: graph.variant for graph in graphs if graph != chosen}
     parts, taken, left_out = [], [], []
     for name in shown_in(names, folder):

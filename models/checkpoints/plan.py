@@ -47,7 +47,12 @@ from models.checkpoints.gguf.files import SUFFIX, GgufFile
 from models.checkpoints.gguf.folders import gguf_at
 from models.checkpoints.gguf_plan import plan_of_gguf
 from models.checkpoints.graph_files import WEIGHTS as WEIGHTS_VARIANT
-from models.checkpoints.graph_files import GraphWish, check_weights_meant, graphs_in
+from models.checkpoints.graph_files import (
+    GraphWish,
+    check_weights_meant,
+    graphs_in,
+    is_encoder_decoder,
+)
 from models.checkpoints.graphs_plan import plan_of_graphs
 from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
@@ -98,7 +103,11 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
         if not graphs:
             check_weights_meant(wish)
         plan = _of_transformers(folder, names)
-        return replace(plan, variants=tuple(sorted({graph.variant for graph in graphs})))
+        if is_encoder_decoder(graphs):
+            return replace(plan, beside="its graphs in ONNX, of an encoder-decoder, are left out")
+        variants = sorted({graph.variant for graph in graphs})
+        beside = f"also there: {', '.join(variants)} (--variant)" * bool(variants)
+        return replace(plan, variants=tuple(variants), beside=beside)
     except CheckpointError as error:
         return Plan(folder, what="of transformers", refusal=str(error))
 
