@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
@@ -40,6 +40,7 @@ from models.checkpoints.graph_files import DATA, GraphFile, GraphWish, choose, g
 from models.checkpoints.headers import parts_of
 from models.checkpoints.plan import takes_graphs
 from models.checkpoints.setting_keys import TEXT_SETTINGS
+from models.checkpoints.whole import like_it
 from models.data.marian_tokenizer import SOURCE_FILE
 from models.data.tokenizer import TOKENIZER_FILE
 from models.errors import CheckpointError, shown
@@ -202,7 +203,7 @@ class Repository:
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The folder with those of the files that there are; raises `CheckpointError`."""
-        with _errors_of(self._hub_id):
+        with _errors_of(self._hub_id, is_offline=self._is_offline):
             folder = Path(
                 snapshot_download(
                     self._hub_id,
@@ -237,16 +238,20 @@ class Repository:
 
 
 @contextmanager
-def _errors_of(hub_id: str) -> Iterator[None]:
+def _errors_of(hub_id: str, *, is_offline: bool) -> Iterator[None]:
     """While entered, what the hub refuses is a `CheckpointError` that says what to do."""
     try:
         yield
     except LocalEntryNotFoundError as error:
+        why = "the hub cannot be reached to download it (give a folder, or check the network and "
+        why += "HF_ENDPOINT)"
+        if is_offline:
+            why = f"the hub's cache {constants.HF_HUB_CACHE} does not have it, which alone is "
+            why += "looked at with --offline or HF_HUB_OFFLINE"
         raise CheckpointError(
-            f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
-            "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
+            f"there is no folder {hub_id!r}{like_it(hub_id)}, and {why}"
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise CheckpointError(
-            f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
+            f"there is no folder {hub_id!r}{like_it(hub_id)}, and the hub did not give it: {error}"
         ) from error
