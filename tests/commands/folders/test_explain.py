@@ -60,7 +60,7 @@ def test_a_folder_is_explained_without_its_weights(tmp_path: Path) -> None:
     assert "model.safetensors" in {file["name"] for file in document["taken"]}
     reasons = {file["name"]: file["why"] for file in document["left_out"]}
     assert reasons == {"README.md": "for readers", "modeling.py": "code, which is never run"}
-    assert document["commands"][0] == f"attendant serve {folder}"
+    assert document["commands"][0] == f"attendant serve '{folder}'"
 
 
 def test_the_page_says_what_tensors_are_left_out(tmp_path: Path) -> None:
