@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -227,14 +226,20 @@ class Repository:
         return {each.rfilename: each.size or 0 for each in listed.siblings or ()}
 
     def header(self, name: str) -> dict[str, Any]:
-        """Types and shapes of the tensors of a file, as its first bytes state them; or nothing."""
+        """Types and shapes of the tensors of a file, as its first bytes state them; or nothing.
+
+        Their places are left out: the file has others when it is written here without values.
+        """
         try:
             read = HfApi(self._endpoint).parse_safetensors_file_metadata(
                 self._hub_id, name, revision=self._commit
             )
         except Exception:  # the same
             return {}
-        return {tensor: asdict(stated) for tensor, stated in read.tensors.items()}
+        return {
+            tensor: {"dtype": stated.dtype, "shape": list(stated.shape)}
+            for tensor, stated in read.tensors.items()
+        }
 
 
 @contextmanager
