@@ -62,6 +62,7 @@ class Plan:
     precision: str = ""  # of that graph, as its name says
     variants: tuple[str, ...] = ()  # names of the others
     base: str = ""  # of an adapter, as its files name it
+    beside: str = ""  # what becomes of graphs beside weights that are taken, for people
 
     @property
     def name(self) -> str:
