@@ -10,6 +10,7 @@ Knows nothing of graphs.
 """
 # ruff: noqa: N803, N806, N815 - suffixes are array layouts: K inputs, N outputs, B blocks
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,18 +37,24 @@ def round_nearest(weights_KN: np.ndarray, bits: int, block_size: int) -> Rounded
     return Rounded(_steps(weights_KN, _of_rows(scales_BN, weights_KN, block_size), bits), scales_BN)
 
 
+def parts_of(num_inputs: int, block_size: int) -> list[slice]:
+    """Inputs whose weights make up for each other's errors."""
+    num_parts = -(-num_inputs // MAX_TOGETHER)
+    step = -(-num_inputs // num_parts // block_size) * block_size
+    starts = range(0, num_inputs, step)
+    return [slice(start, min(start + step, num_inputs)) for start in starts]
+
+
 class Compensation:
     """Rounding for inputs with these second moments, the sum of x_i * x_j over samples.
 
-    Weights of more inputs than `MAX_TOGETHER` make up for errors of those beside them alone.
+    There are moments of each of `parts_of` the inputs.
     """
 
-    def __init__(self, moments_KK: np.ndarray, bits: int, block_size: int) -> None:
+    def __init__(self, moments: Sequence[np.ndarray], bits: int, block_size: int) -> None:
         self._bits, self._block_size = bits, block_size
-        parts = -(-len(moments_KK) // MAX_TOGETHER)
-        step = -(-len(moments_KK) // parts // block_size) * block_size
-        self._parts = [slice(first, first + step) for first in range(0, len(moments_KK), step)]
-        self._eliminations = [_elimination(moments_KK[part, part]) for part in self._parts]
+        self._parts = parts_of(sum(map(len, moments)), block_size)
+        self._eliminations = [_elimination(moments_KK) for moments_KK in moments]
 
     def rounded(self, weights_KN: np.ndarray) -> Rounded:
         """The weights of some columns."""
