@@ -5,12 +5,14 @@ up as second moments, a matrix for each of `parts_of` its inputs. Those of a who
 take more memory than its weights: they are there for the products of one piece at a time, in the
 order of the graph.
 """
-# ruff: noqa: N806 - suffixes are array layouts: K inputs, N outputs of a product, S tokens
+# ruff: noqa: N803, N806 - suffixes are array layouts: K inputs, N outputs of a product, S tokens
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -26,6 +28,7 @@ from export.precision.gptq import Compensation, parts_of
 from export.precision.samples import prompt_of
 
 BITS = 4
+TOGETHER = 1_024  # tokens whose values are multiplied at once: a sum of moments is long to add to
 
 
 class SampledRounding:
@@ -49,13 +52,10 @@ class SampledRounding:
             if is_product(node, tensors)
         ]
         self._inputs = {_identity(weight): activation for activation, weight in products}
-        self._parts = {
-            activation: parts_of(weight.dims[0], BLOCK_SIZE) for activation, weight in products
-        }
-        self._pieces = Pieces(model, self._parts.keys(), max_bytes)
+        self._pieces = Pieces(model, {activation for activation, _ in products}, max_bytes)
         self._rows, self._on_step = rows, on_step
-        self._moments: dict[str, list[Array]] = {}
-        self._measured: Iterator[list[str]] = iter(())
+        self._moments: dict[str, _Moments] = {}
+        self._measured: Iterator[object] = iter(())
         self._num_rounded = 0
 
     def __call__(self, weight: TensorProto) -> RoundColumns:
@@ -67,29 +67,48 @@ class SampledRounding:
                 self._measured = self._measure()
         self._num_rounded += 1
         self._on_step(f"rounding weights: product {self._num_rounded} of {len(self._inputs)}")
-        return Compensation(self._moments[activation], BITS, BLOCK_SIZE).rounded
+        return Compensation(self._moments[activation].sums(), BITS, BLOCK_SIZE).rounded
 
-    def _measure(self) -> Iterator[list[str]]:
-        """Names of the inputs whose moments are there, piece by piece from the graph's start."""
-        num_runs = 0
+    def _measure(self) -> Iterator[object]:
+        """Measures the inputs of one piece after the other, from the graph's start."""
+        num_runs, most = count(1), len(self._pieces) * len(self._rows)
 
         def add(name: str, values: Array) -> None:
-            values_SK = values.reshape(-1, values.shape[-1])
-            products = [values_SK[:, part].T @ values_SK[:, part] for part in self._parts[name]]
-            for moments_KK, product_KK in zip(
-                self._moments.setdefault(name, products), products, strict=True
-            ):
-                if moments_KK is not product_KK:
-                    moments_KK += product_KK
+            if name not in self._moments:
+                self._moments[name] = _Moments(parts_of(values.shape[-1], BLOCK_SIZE))
+            self._moments[name].add(values.reshape(-1, values.shape[-1]))
 
         def tell() -> None:
-            nonlocal num_runs
-            num_runs += 1
-            most = len(self._pieces) * len(self._rows)
-            self._on_step(f"measuring inputs of weights: {num_runs} of {most} parts of samples")
+            done = f"{next(num_runs)} of {most} parts of samples"
+            self._on_step(f"measuring inputs of weights: {done}")
 
         feeds = [partial(prompt_of, row, num_logits=len(row)) for row in self._rows]
         return self._pieces.run(feeds, add, tell)
+
+
+class _Moments:
+    """Second moments of the values of some tokens, of each part of their channels."""
+
+    def __init__(self, parts: Sequence[slice]) -> None:
+        self._parts = parts
+        self._sums: list[Array] = []
+        self._waiting: list[Array] = []  # values [S, K] that are multiplied together
+
+    def add(self, values_SK: Array) -> None:
+        self._waiting.append(values_SK)
+        if sum(map(len, self._waiting)) >= TOGETHER:
+            self.sums()
+
+    def sums(self) -> list[Array]:
+        """A matrix of each part, of all values so far."""
+        if self._waiting:
+            values_SK = np.concatenate(self._waiting)
+            self._waiting.clear()
+            added = [values_SK[:, part].T @ values_SK[:, part] for part in self._parts]
+            for sum_KK, added_KK in zip(self._sums, added, strict=False):
+                sum_KK += added_KK
+            self._sums = self._sums or added
+        return self._sums
 
 
 def _identity(weight: TensorProto) -> str | bytes:
