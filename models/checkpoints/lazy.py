@@ -190,7 +190,8 @@ def _part(whole: Tensor, view: Tensor) -> slice | None:
 def _within(part: slice, index: Index | None) -> Index:
     """Rows of a part as rows of the whole."""
     if isinstance(index, Tensor):
-        return index + part.start
+        rows: Tensor = index + part.start
+        return rows
     start, stop, step = (index or slice(None)).indices(part.stop - part.start)
     return slice(part.start + start, part.start + stop, step)
 

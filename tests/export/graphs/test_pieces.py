@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from export.graphs import pieces
-from export.graphs.files import num_bytes
+from export.graphs.files import num_bytes, save
 from export.graphs.graph import open_session
 from export.graphs.pieces import Pieces, _parts
 from export.graphs.tensors import Array, made_later
@@ -45,14 +44,13 @@ def test_one_piece_is_written_at_a_time_and_nothing_stays(
 ) -> None:
     """A piece has no weights but its own; its file is gone once a session has read it."""
     most, sizes = 2**16, []
-    save = pieces.save
 
     def measured(model: onnx.ModelProto, path: Path) -> None:
         sizes.append(num_bytes(model))
         assert len(list(path.parent.parent.iterdir())) == 1, "those before were removed"
         save(model, path)
 
-    monkeypatch.setattr(pieces, "save", measured)
+    monkeypatch.setattr("export.graphs.pieces.save", measured)
     with made_later(tmp_path):
         run = Pieces(tiny_graph(), CACHES, most).run([partial(prompt_of, ROWS[0])], lambda *_: None)
         assert list(run)
