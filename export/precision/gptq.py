@@ -131,7 +131,9 @@ def _eliminated(
 
 def _searched_scales(weights_KN: np.ndarray, bits: int, block_size: int) -> np.ndarray:
     """[B, N]: of some steps up to the largest weight's, those with the least squared error."""
-    return np.stack([_searched_scale(each, bits) for each in _in_blocks(weights_KN, block_size)])
+    blocks_BSN = _in_blocks(weights_KN, block_size)
+    scales_BN: np.ndarray = np.stack([_searched_scale(block_SN, bits) for block_SN in blocks_BSN])
+    return scales_BN
 
 
 def _searched_scale(block_SN: np.ndarray, bits: int) -> np.ndarray:
