@@ -138,9 +138,10 @@ def _searched_scales(weights_KN: np.ndarray, bits: int, block_size: int) -> np.n
 
 def _searched_scale(block_SN: np.ndarray, bits: int) -> np.ndarray:
     """[N], of one block, which a processor's cache holds."""
-    [largest_N] = _largest_scales(block_SN[None], bits)
+    largest_N: np.ndarray = _largest_scales(block_SN[None], bits)[0]
     least_N = np.full(largest_N.shape, np.inf, np.float32)
-    scales_N, off_SN, end = largest_N.copy(), np.empty_like(block_SN), 2 ** (bits - 1)
+    scales_N: np.ndarray = largest_N.copy()
+    off_SN, end = np.empty_like(block_SN), 2 ** (bits - 1)
     for share in SHARES:
         tried_N = largest_N * np.float32(share)
         np.divide(block_SN, tried_N, out=off_SN)
