@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from models.networks.traced import TracedConfig, TracedDecoder
+from models.networks.traced_readers import FACTORIES, TracedEmbedder, TracedReader, reader_of
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
 PADDING, END = 3, 2
@@ -81,17 +82,31 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     return factory(**{**values, **changes})
 
 
-def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
-    """A network as an import has it."""
+def tiny_network(config: Any, factory: str, gain: float) -> Any:
+    """A network of random weights, norms and biases among them; padding's row is zeros."""
     torch.manual_seed(2)
-    config = tiny_config(model_type, **changes)
-    factory: Any = transformers.AutoModelForCausalLM
-    network = factory.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    made: Any = getattr(transformers, factory)
+    network = made.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     network.requires_grad_(requires_grad=False)
     for parameter in network.parameters():
         noise = torch.randn_like(parameter) * gain
         parameter.copy_(parameter + noise if parameter.dim() == 1 else noise)
     network.get_input_embeddings().weight[PADDING] = 0  # as PyTorch keeps the row of padding
+    return network
+
+
+def tiny_reader(
+    model_type: str, kind: type[TracedReader] = TracedEmbedder, gain: float = 0.2, **changes: Any
+) -> TracedReader:
+    """A network that reads texts, as an import has it."""
+    config = tiny_config(model_type, **changes)
+    return reader_of(tiny_network(config, FACTORIES[kind], gain), kind, CONTEXT)
+
+
+def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
+    """A network as an import has it."""
+    config = tiny_config(model_type, **changes)
+    network = tiny_network(config, "AutoModelForCausalLM", gain)
     text = config.get_text_config()
     sizes = TracedConfig(
         {**config.to_dict(), "pad_token_id": PADDING},
