@@ -16,6 +16,7 @@ from export.certificates.items import Item
 from models.networks.decoder_readers import DecoderEmbedder, DecoderPairScorer
 from models.networks.heads import TextEmbedder
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
+from models.networks.traced_readers import TracedEmbedder
 from models.networks.transformer import Transformer
 
 
@@ -43,7 +44,8 @@ def _is_whole(case: Case) -> bool:
 
 def _is_vector(case: Case) -> bool:
     is_declared = (case.folder / "modules.json").is_file()
-    is_one = isinstance(case.checkpoint.model, TextEmbedder | DecoderEmbedder | ThreeWayEmbedder)
+    kinds = TextEmbedder | DecoderEmbedder | TracedEmbedder | ThreeWayEmbedder
+    is_one = isinstance(case.checkpoint.model, kinds)
     return is_declared and is_one and _is_whole(case)
 
 

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from models.choices import ScoreFunction
 from models.networks.heads import TextNetwork
-from models.networks.masked import SAMPLE_STRIDE
 from models.networks.layers import Config
+from models.networks.masked import SAMPLE_STRIDE
 from models.networks.pooling import check_pooling, parts_of, pool
-from models.networks.traced import EAGER, context_of, pin_positions
+from models.networks.traced import EAGER, TracedDecoder, context_of, pin_positions
 from models.networks.vector_maps import VectorMaps, vector_of
 
 PLACES, COUNTED, UNKNOWN = "places", "counted", ""  # how a body numbers its tokens
+NO_TOKEN = -1
 NUM_TRIED = 9  # tokens of a trial
 
 
@@ -172,6 +173,9 @@ class TracedClassifier(TracedReader):
     ) -> None:
         super().__init__(network, config)
         self.scores_by: ScoreFunction = score_function
+        values = network.config.get_text_config()
+        if getattr(values, "pad_token_id", None) is None:  # as decoders need one to find ends
+            values.pad_token_id = NO_TOKEN
 
     @property
     def num_labels(self) -> int:
@@ -315,12 +319,14 @@ FACTORIES: dict[type[TracedReader], str] = {  # of transformers
 def reader_of(
     network: Any,  # noqa: ANN401
     kind: type[TracedReader],
+    context: int | None = None,
     longest: int | None = None,
     **options: Any,  # noqa: ANN401
 ) -> TracedReader:
-    """A network of transformers as one that reads texts; `longest` by the files of a tokenizer.
+    """A network of transformers as one that reads texts of at most `context` tokens.
 
-    Raises `SettingError` for a network of which no length is stated.
+    `longest` is the length by the files of a tokenizer, where the network's own states none. Raises
+    `SettingError`.
     """
     if kind is TracedEmbedder:
         network = without_pooler(network)
@@ -328,21 +334,32 @@ def reader_of(
     text = values.get_text_config()
     padding = getattr(text, "pad_token_id", None)
     numbering = numbering_of(network, text.vocab_size, padding)
-    most = context_of(text, None, longest)
+    most = context_of(text, context, longest)
     # Rows of a table up to that of padding are no places of tokens.
-    most -= padding + 1 if numbering == COUNTED else 0
+    if numbering == COUNTED and context is None:
+        most -= padding + 1
     config = TracedReaderConfig(
         values.to_dict(),
         FACTORIES[kind],
         text.vocab_size,
         text.num_hidden_layers,
         text.hidden_size,
-        most if longest is None else min(most, longest),
+        most,
         padding or 0,
         numbering,
         type_vocab_size_of(network),
     )
     return kind(network, config, **options)
+
+
+def embedder_of(model: TracedDecoder | TracedReader) -> TracedEmbedder:
+    """The body of a network as an embedder: of one that writes texts by the last token."""
+    is_decoder = isinstance(model, TracedDecoder)
+    body: Any = model.network.base_model
+    pooling, context = ("last" if is_decoder else "mean"), model.config.max_positions
+    embedder = reader_of(body, TracedEmbedder, context, pooling=pooling)
+    assert isinstance(embedder, TracedEmbedder), "it is of that kind"
+    return embedder
 
 
 def type_vocab_size_of(network: Any) -> int:  # noqa: ANN401

@@ -11,10 +11,16 @@ import torch
 import transformers
 
 from models.networks.traced import TracedConfig, TracedDecoder
-from models.networks.traced_readers import FACTORIES, TracedEmbedder, TracedReader, reader_of
+from models.networks.traced_readers import (
+    FACTORIES,
+    TracedEmbedder,
+    TracedMaskedWords,
+    TracedReader,
+    reader_of,
+)
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
-PADDING, END = 3, 2
+PADDING, END, MASK = 3, 2, 5
 SIZES: dict[str, Any] = {
     **dict.fromkeys(
         ("hidden_size", "n_embd", "d_model", "embed_dim", "word_embed_proj_dim"), HIDDEN
@@ -48,6 +54,7 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("rotary_dim", "qk_rope_dim"), 8),
     **dict.fromkeys(("query_pre_attn_scalar",), 24),
     **dict.fromkeys(("layer_norm_groups",), 4),
+    **dict.fromkeys(("local_attention",), 2 * WINDOW),
     "bos_token_id": 1,
     "eos_token_id": END,
     "pad_token_id": PADDING,
@@ -99,8 +106,9 @@ def tiny_reader(
     model_type: str, kind: type[TracedReader] = TracedEmbedder, gain: float = 0.2, **changes: Any
 ) -> TracedReader:
     """A network that reads texts, as an import has it."""
-    config = tiny_config(model_type, **changes)
-    return reader_of(tiny_network(config, FACTORIES[kind], gain), kind, CONTEXT)
+    options = {"mask_token_id": MASK} if kind is TracedMaskedWords else {}
+    network = tiny_network(tiny_config(model_type, **changes), FACTORIES[kind], gain)
+    return reader_of(network, kind, **options)
 
 
 def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:

@@ -156,7 +156,10 @@ class Rows(nn.Module):
             answered(reader.network, emit, self.layers[0].way),
             body_over(reader, packing, inputs),
         ):
-            made = reader.network(**inputs)
+            # A head that looks for the end of a text sees no token there, whatever it was given.
+            padding = getattr(reader.network.config.get_text_config(), "pad_token_id", None) or 0
+            ids_BS = torch.where(attention_mask_BS != 0, input_ids_BS, padding)
+            made = reader.network(**{**inputs, "input_ids": ids_BS})
         return reader.answer(made, attention_mask_BS)
 
 
