@@ -21,7 +21,7 @@ from models.checkpoints.traced_types import check_config, check_weights
 from models.checkpoints.weights import check_finite, first_of
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
-from models.networks.traced import EAGER, TracedConfig, TracedDecoder, context_of
+from models.networks.traced import EAGER, TracedConfig, TracedDecoder, class_of, context_of
 
 SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
 
@@ -72,10 +72,16 @@ def loaded(folder: Path, factory: str) -> tuple[Any, Mapping[str, Any]]:
 
     with quiet():
         try:
+<<<<<<< HEAD
             network, loading = getattr(transformers, factory).from_pretrained(
+=======
+            factory: Any = transformers.AutoConfig
+            stated = factory.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            network, loading = class_of(stated).from_pretrained(
+>>>>>>> main
                 folder,
+                config=stated,
                 local_files_only=True,
-                trust_remote_code=False,
                 use_safetensors=True,
                 dtype=torch.float32,
                 attn_implementation=EAGER,
@@ -87,7 +93,28 @@ def loaded(folder: Path, factory: str) -> tuple[Any, Mapping[str, Any]]:
             ) from error
     for name, tensor in network.state_dict().items():
         check_finite(tensor, name, folder)
+<<<<<<< HEAD
     return network, loading
+=======
+    text = network.config.get_text_config()
+    longest = longest_text(folder)
+    sizes: Any = [getattr(text, name, None) for name in SIZES]
+    if not all(isinstance(each, int) for each in sizes):
+        named = ", ".join(f"{name} {value}" for name, value in zip(SIZES, sizes, strict=True))
+        raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
+    config = TracedConfig(
+        {
+            **values,
+            "architectures": [type(network).__name__],
+            "transformers_version": transformers.__version__,
+        },
+        **dict(zip(("vocab_size", "num_layers", "hidden_size"), sizes, strict=True)),
+        max_positions=context_of(text, context, longest),
+        eos_token_ids=ends,
+    )
+    model = TracedDecoder(network.eval(), config)
+    return TracedFolder(model, min(config.max_positions, longest or config.max_positions))
+>>>>>>> main
 
 
 def library_version() -> str:

@@ -22,6 +22,7 @@ NETWORKS = ("auto", "own", "transformers")
 LIBRARY = "transformers"
 PICKLES = (file_names.PICKLED_FILE, file_names.PICKLED_INDEX_FILE)
 TENSORS = (file_names.WEIGHTS_FILE, file_names.INDEX_FILE)
+<<<<<<< HEAD
 CAUSAL, BODY, MASKS = "AutoModelForCausalLM", "AutoModel", "AutoModelForMaskedLM"
 # Factories of transformers, and its tables of their classes; the first that has a class counts.
 TABLES = (
@@ -33,18 +34,39 @@ TABLES = (
     (BODY, "MODEL_MAPPING_NAMES"),
     (BODY, "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
 )
+=======
+# Of classes that write texts, and of those that read images beside them.
+TABLES = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
+>>>>>>> main
 ENTRY = re.compile(r'\("([^"]+)", "([^"]+)"\)')
 
 
 @cache
+<<<<<<< HEAD
 def classes_in(table: str) -> Mapping[str, str]:
     """Classes of a table of transformers by model_type; none without the library."""
+=======
+def causal_classes() -> Mapping[str, tuple[str, ...]]:
+    """Classes of transformers that write texts, by model_type; none without the library.
+
+    A type whose network reads images too may have one class for texts alone, and one for both.
+    """
+>>>>>>> main
     spec = find_spec(LIBRARY)
     if spec is None or spec.origin is None:
         return {}
     source = (Path(spec.origin).parent / "models/auto/modeling_auto.py").read_text("utf-8")
+<<<<<<< HEAD
     _, _, rest = source.partition(f"\n{table} = OrderedDict(")
     return dict(ENTRY.findall(rest.partition("\n)\n")[0]))
+=======
+    classes: dict[str, tuple[str, ...]] = {}
+    for table in TABLES:
+        _, _, rest = source.partition(f"\n{table} = OrderedDict(")
+        for model_type, name in ENTRY.findall(rest.partition("\n)\n")[0]):
+            classes[model_type] = (*classes.get(model_type, ()), name)
+    return classes
+>>>>>>> main
 
 
 def causal_classes() -> Mapping[str, str]:
@@ -105,6 +127,7 @@ def check_config(values: Mapping[str, Any], path: Path, *, is_embedder: bool = F
             f"{path} has {rounded}, and rounded weights are read for networks of Attendant's own "
             f"alone: {NOT_ROUNDED}"
         )
+<<<<<<< HEAD
     if not factory_of(values, is_embedder=is_embedder):
         model_type = str(values["model_type"])
         found = (classes_in(table).get(model_type) for factory, table in TABLES if factory != BODY)
@@ -113,6 +136,14 @@ def check_config(values: Mapping[str, Any], path: Path, *, is_embedder: bool = F
             f"{path}: architectures has {shown(architecture_of(values))}, and a network of "
             f"transformers' own is read as one of {expected}, or as a body of which modules.json "
             "of sentence-transformers makes vectors"
+=======
+    expected = causal_classes()[str(values["model_type"])]
+    stated = architecture_of(values)
+    if stated not in ("", *expected):
+        raise CheckpointError(
+            f"{path}: architectures has {shown(stated)}, and a network of transformers' own is "
+            f"read where it writes texts, as {' or '.join(dict.fromkeys(expected))}"
+>>>>>>> main
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import transformers
 
+<<<<<<< HEAD
 from models.networks.traced import TracedConfig, TracedDecoder
 from models.networks.traced_readers import (
     FACTORIES,
@@ -18,6 +19,9 @@ from models.networks.traced_readers import (
     TracedReader,
     reader_of,
 )
+=======
+from models.networks.traced import TracedConfig, TracedDecoder, class_of
+>>>>>>> main
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
 PADDING, END, MASK = 3, 2, 5
@@ -54,7 +58,11 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("rotary_dim", "qk_rope_dim"), 8),
     **dict.fromkeys(("query_pre_attn_scalar",), 24),
     **dict.fromkeys(("layer_norm_groups",), 4),
+<<<<<<< HEAD
     **dict.fromkeys(("local_attention",), 2 * WINDOW),
+=======
+    **dict.fromkeys(("depth", "vision_n_layers"), 1),
+>>>>>>> main
     "bos_token_id": 1,
     "eos_token_id": END,
     "pad_token_id": PADDING,
@@ -77,6 +85,9 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     values = {name: value for name, value in SIZES.items() if name in stated}
     if "qk_rope_head_dim" in stated:  # in which `head_dim` is that of the rotated part
         values["head_dim"] = values["qk_rope_head_dim"]
+    ropes = stated.get("rope_parameters")
+    if isinstance(ropes, dict) and "_vl" in model_type:  # pairs of a head by time, row and column
+        values["rope_parameters"] = {**ropes, "mrope_section": [2, 3, 3]}
     if "attention_types" in stated:
         values["attention_types"] = [[["global", "local"], 1]]
     layers = stated.get("layer_types")
@@ -86,14 +97,24 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["num_hidden_layers"] = len(values["layer_types"])
     elif isinstance(layers, list):
         values["layer_types"] = layers[:1] * 2
+    for part in getattr(default, "sub_configs", {}):
+        of_part = getattr(default, part, None)
+        if of_part is not None:  # of texts, or of other media, which are small then
+            values[part] = tiny_config(of_part.model_type, **changes).to_dict()
     return factory(**{**values, **changes})
 
 
 def tiny_network(config: Any, factory: str, gain: float) -> Any:
     """A network of random weights, norms and biases among them; padding's row is zeros."""
     torch.manual_seed(2)
+<<<<<<< HEAD
     made: Any = getattr(transformers, factory)
     network = made.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+=======
+    config = tiny_config(model_type, **changes)
+    made = class_of(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
+    network = made.eval()
+>>>>>>> main
     network.requires_grad_(requires_grad=False)
     for parameter in network.parameters():
         noise = torch.randn_like(parameter) * gain
