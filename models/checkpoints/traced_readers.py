@@ -59,6 +59,8 @@ def load_traced_reader(
     `task` decides what one output scores: texts or pairs. Raises `CheckpointError` for what would
     be lost or run, and `SettingError`.
     """
+    import transformers
+
     folder = use.encoder
     path = folder / file_names.CONFIG_FILE
     values = read_object(path)
@@ -74,7 +76,7 @@ def load_traced_reader(
     mask = mask_of(folder, tokenizer) if factory == MASKS else None
     if factory == MASKS and mask is None:  # which no text can hold
         factory = BODY
-    network, loading = loaded(folder, factory)
+    network, loading = loaded(folder, lambda _: getattr(transformers, factory))
     if factory == BODY:
         network = without_pooler(network)
         loading = _without_heads(network, loading, architecture_of(values))

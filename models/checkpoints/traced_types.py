@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,62 +23,46 @@ NETWORKS = ("auto", "own", "transformers")
 LIBRARY = "transformers"
 PICKLES = (file_names.PICKLED_FILE, file_names.PICKLED_INDEX_FILE)
 TENSORS = (file_names.WEIGHTS_FILE, file_names.INDEX_FILE)
-<<<<<<< HEAD
 CAUSAL, BODY, MASKS = "AutoModelForCausalLM", "AutoModel", "AutoModelForMaskedLM"
 # Factories of transformers, and its tables of their classes; the first that has a class counts.
-TABLES = (
-    (CAUSAL, "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
-    ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
-    ("AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"),
-    ("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),
-    (MASKS, "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
-    (BODY, "MODEL_MAPPING_NAMES"),
-    (BODY, "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
-)
-=======
-# Of classes that write texts, and of those that read images beside them.
-TABLES = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
->>>>>>> main
+TABLES: Mapping[str, tuple[str, ...]] = {
+    # Of classes that write texts, and of those that read images beside them.
+    CAUSAL: ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES"),
+    "AutoModelForSequenceClassification": ("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",),
+    "AutoModelForTokenClassification": ("MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",),
+    "AutoModelForQuestionAnswering": ("MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",),
+    MASKS: ("MODEL_FOR_MASKED_LM_MAPPING_NAMES",),
+    BODY: ("MODEL_MAPPING_NAMES", "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
+}
 ENTRY = re.compile(r'\("([^"]+)", "([^"]+)"\)')
 
 
 @cache
-<<<<<<< HEAD
-def classes_in(table: str) -> Mapping[str, str]:
-    """Classes of a table of transformers by model_type; none without the library."""
-=======
-def causal_classes() -> Mapping[str, tuple[str, ...]]:
-    """Classes of transformers that write texts, by model_type; none without the library.
+def classes_of(factory: str) -> Mapping[str, tuple[str, ...]]:
+    """Classes of a factory of transformers by model_type; none without the library.
 
     A type whose network reads images too may have one class for texts alone, and one for both.
     """
->>>>>>> main
     spec = find_spec(LIBRARY)
     if spec is None or spec.origin is None:
         return {}
     source = (Path(spec.origin).parent / "models/auto/modeling_auto.py").read_text("utf-8")
-<<<<<<< HEAD
-    _, _, rest = source.partition(f"\n{table} = OrderedDict(")
-    return dict(ENTRY.findall(rest.partition("\n)\n")[0]))
-=======
     classes: dict[str, tuple[str, ...]] = {}
-    for table in TABLES:
+    for table in TABLES[factory]:
         _, _, rest = source.partition(f"\n{table} = OrderedDict(")
         for model_type, name in ENTRY.findall(rest.partition("\n)\n")[0]):
             classes[model_type] = (*classes.get(model_type, ()), name)
     return classes
->>>>>>> main
 
 
-def causal_classes() -> Mapping[str, str]:
+def causal_classes() -> Mapping[str, tuple[str, ...]]:
     """Classes of transformers that write texts, by model_type."""
-    return classes_in(dict(TABLES)[CAUSAL])
+    return classes_of(CAUSAL)
 
 
 def types_of_texts() -> tuple[str, ...]:
     """Every model_type that transformers has a network of texts for."""
-    tables = [table for factory, table in TABLES if factory != BODY]
-    return tuple(dict.fromkeys(each for table in tables for each in classes_in(table)))
+    return tuple(dict.fromkeys(chain(*(classes_of(each) for each in TABLES if each != BODY))))
 
 
 def factory_of(values: Mapping[str, Any], *, is_embedder: bool) -> str:
@@ -86,12 +71,12 @@ def factory_of(values: Mapping[str, Any], *, is_embedder: bool) -> str:
     A body alone is read where modules.json says how its vectors are made, or it is an encoder's.
     """
     model_type, stated = str(values.get("model_type")), architecture_of(values)
-    is_encoder = model_type in classes_in(dict(TABLES)[MASKS]) or model_type not in causal_classes()
+    is_encoder = model_type in classes_of(MASKS) or model_type not in causal_classes()
     if is_embedder or (not stated and is_encoder):
         return BODY
     if not stated:
         return CAUSAL
-    having = (each for each, table in TABLES if classes_in(table).get(model_type) == stated)
+    having = (each for each in TABLES if stated in classes_of(each).get(model_type, ()))
     factory = next(having, "")
     return "" if factory == BODY and not is_encoder else factory
 
@@ -127,23 +112,14 @@ def check_config(values: Mapping[str, Any], path: Path, *, is_embedder: bool = F
             f"{path} has {rounded}, and rounded weights are read for networks of Attendant's own "
             f"alone: {NOT_ROUNDED}"
         )
-<<<<<<< HEAD
     if not factory_of(values, is_embedder=is_embedder):
         model_type = str(values["model_type"])
-        found = (classes_in(table).get(model_type) for factory, table in TABLES if factory != BODY)
-        expected = ", ".join(dict.fromkeys(each for each in found if each))
+        names = [classes_of(each).get(model_type, ()) for each in TABLES if each != BODY]
+        expected = " or ".join(dict.fromkeys(chain.from_iterable(names)))
         raise CheckpointError(
             f"{path}: architectures has {shown(architecture_of(values))}, and a network of "
-            f"transformers' own is read as one of {expected}, or as a body of which modules.json "
-            "of sentence-transformers makes vectors"
-=======
-    expected = causal_classes()[str(values["model_type"])]
-    stated = architecture_of(values)
-    if stated not in ("", *expected):
-        raise CheckpointError(
-            f"{path}: architectures has {shown(stated)}, and a network of transformers' own is "
-            f"read where it writes texts, as {' or '.join(dict.fromkeys(expected))}"
->>>>>>> main
+            f"transformers' own is read as {expected}, or as a body of which modules.json of "
+            "sentence-transformers makes vectors"
         )
 
 

@@ -44,6 +44,7 @@ class TracedReaderConfig(Config):
     max_positions: int
     pad_token_id: int
     numbering: str  # PLACES, COUNTED or UNKNOWN
+    num_attentions: int  # that ask transformers' interface; 0 where the network has its own
     type_vocab_size: int = 0
 
 
@@ -93,12 +94,12 @@ class TracedReader(TextNetwork):
 
     @property
     def num_attentions(self) -> int:
-        return self.config.num_layers
+        return self.config.num_attentions
 
     @property
     def takes_positions(self) -> bool:
         """Whether tokens may be given places, without which they cannot be packed."""
-        return self.config.numbering != UNKNOWN
+        return self.config.numbering != UNKNOWN and self.config.num_attentions > 0
 
     def positions(self, input_ids_BS: Tensor) -> Tensor:
         """[B, S] of the body's own numbering; rows are right-padded."""
@@ -347,6 +348,7 @@ def reader_of(
         most,
         padding or 0,
         numbering,
+        text.num_hidden_layers if has_interface(network) else 0,
         type_vocab_size_of(network),
     )
     return kind(network, config, **options)
@@ -360,6 +362,11 @@ def embedder_of(model: TracedDecoder | TracedReader) -> TracedEmbedder:
     embedder = reader_of(body, TracedEmbedder, context, pooling=pooling)
     assert isinstance(embedder, TracedEmbedder), "it is of that kind"
     return embedder
+
+
+def has_interface(network: Any) -> bool:  # noqa: ANN401
+    """Whether the body asks transformers' interface for attention, by its own word."""
+    return bool(network.base_model._supports_attention_backend)  # noqa: SLF001 - no public one
 
 
 def type_vocab_size_of(network: Any) -> int:  # noqa: ANN401

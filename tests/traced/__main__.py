@@ -24,13 +24,7 @@ from export.checks.traced_reading import check_reader
 from export.errors import ExportError
 from export.graphs.traced.decoder import trace_traced
 from export.graphs.traced.rows import trace_reader
-from models.checkpoints.traced_types import (
-    MASKS,
-    TABLES,
-    causal_classes,
-    classes_in,
-    types_of_texts,
-)
+from models.checkpoints.traced_types import MASKS, causal_classes, classes_of, types_of_texts
 from models.errors import reason
 from models.networks.traced_readers import (
     FACTORIES,
@@ -97,18 +91,16 @@ def line_of(model_type: str) -> str:
 
 def encoder_types() -> list[str]:
     """Types that have a head for masks, or that read texts and do not write them."""
-    masks = classes_in(dict(TABLES)[MASKS])
-    writing = causal_classes()
+    masks, writing = classes_of(MASKS), causal_classes()
     return [each for each in types_of_texts() if each in masks or each not in writing]
 
 
 def line_of_reader(model_type: str) -> str:
     """A row of the table: the heads of a type that are taken, or the first reason against one."""
-    tables = dict(TABLES)
     taken: list[str] = []
     largest, neighbour = 0.0, 0.0
     for title, kind in HEADS.items():
-        if model_type not in classes_in(tables[FACTORIES[kind]]) and kind is not TracedEmbedder:
+        if model_type not in classes_of(FACTORIES[kind]):
             continue
         signal.alarm(MAX_SECONDS)
         try:

@@ -5,13 +5,13 @@ other field is the family's own default. Scores are as large as trained ones, an
 are moved off one and zero, as what is wrong there shows only then.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
 
-<<<<<<< HEAD
-from models.networks.traced import TracedConfig, TracedDecoder
+from models.networks.traced import TracedConfig, TracedDecoder, class_of
 from models.networks.traced_readers import (
     FACTORIES,
     TracedEmbedder,
@@ -19,9 +19,6 @@ from models.networks.traced_readers import (
     TracedReader,
     reader_of,
 )
-=======
-from models.networks.traced import TracedConfig, TracedDecoder, class_of
->>>>>>> main
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
 PADDING, END, MASK = 3, 2, 5
@@ -58,11 +55,8 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("rotary_dim", "qk_rope_dim"), 8),
     **dict.fromkeys(("query_pre_attn_scalar",), 24),
     **dict.fromkeys(("layer_norm_groups",), 4),
-<<<<<<< HEAD
     **dict.fromkeys(("local_attention",), 2 * WINDOW),
-=======
     **dict.fromkeys(("depth", "vision_n_layers"), 1),
->>>>>>> main
     "bos_token_id": 1,
     "eos_token_id": END,
     "pad_token_id": PADDING,
@@ -104,17 +98,11 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     return factory(**{**values, **changes})
 
 
-def tiny_network(config: Any, factory: str, gain: float) -> Any:
+def tiny_network(config: Any, choose: Callable[[Any], Any], gain: float = 0.2) -> Any:
     """A network of random weights, norms and biases among them; padding's row is zeros."""
     torch.manual_seed(2)
-<<<<<<< HEAD
-    made: Any = getattr(transformers, factory)
-    network = made.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
-=======
-    config = tiny_config(model_type, **changes)
-    made = class_of(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
+    made = choose(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
     network = made.eval()
->>>>>>> main
     network.requires_grad_(requires_grad=False)
     for parameter in network.parameters():
         noise = torch.randn_like(parameter) * gain
@@ -123,19 +111,25 @@ def tiny_network(config: Any, factory: str, gain: float) -> Any:
     return network
 
 
+def class_in(factory: str) -> Callable[[Any], Any]:
+    """The class of a configuration by a factory of transformers."""
+    return lambda config: getattr(transformers, factory)._model_mapping[type(config)]
+
+
 def tiny_reader(
     model_type: str, kind: type[TracedReader] = TracedEmbedder, gain: float = 0.2, **changes: Any
 ) -> TracedReader:
     """A network that reads texts, as an import has it."""
     options = {"mask_token_id": MASK} if kind is TracedMaskedWords else {}
-    network = tiny_network(tiny_config(model_type, **changes), FACTORIES[kind], gain)
+    choose = class_in(FACTORIES[kind])
+    network = tiny_network(tiny_config(model_type, **changes), choose, gain)
     return reader_of(network, kind, **options)
 
 
 def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
     """A network as an import has it."""
     config = tiny_config(model_type, **changes)
-    network = tiny_network(config, "AutoModelForCausalLM", gain)
+    network = tiny_network(config, class_of, gain)
     text = config.get_text_config()
     sizes = TracedConfig(
         {**config.to_dict(), "pad_token_id": PADDING},

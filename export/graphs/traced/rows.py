@@ -3,7 +3,8 @@
 The library's own forward pass is traced. Where its body begins, the tokens of all rows are put one
 after the other, with their places in their rows; where it ends they are rows again for a head that
 reads a whole text, and stay as they are for one that reads each token. Attention alone unpacks
-them, to one node of a layer. A body that cannot be given places sees the rows as they are.
+them, to one node of a layer. A body that cannot be given places sees the rows as they are. One that
+has attention of its own, from before transformers' interface, is traced with that and its masks.
 """
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, N real tokens
@@ -11,7 +12,7 @@ them, to one node of a layer. A body that cannot be given places sees the rows a
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -83,8 +84,13 @@ def trace_reader(
 
 
 def layers_of_reader(reader: TracedReader) -> list[Layer]:
-    """The layers of a network that reads texts; raises `ExportError` for those of no graph."""
+    """The layers of a network that reads texts; none where attention is its own.
+
+    Raises `ExportError` for those of no graph.
+    """
     config = reader.config
+    if not reader.num_attentions:
+        return []
     ids = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
     inputs = (ids, torch.ones_like(ids), ids if reader.has_token_types else None)
     look = partial(looked_at, reader.network, lambda: reader(*inputs), config.max_positions)
@@ -152,10 +158,10 @@ class Rows(nn.Module):
         reader, packing = self.reader, self.layout(attention_mask_BS)
         emit = EmitRows(self.layers, packing)
         inputs = reader.inputs(input_ids_BS, attention_mask_BS, token_type_ids_BS)
-        with (
-            answered(reader.network, emit, self.layers[0].way),
-            body_over(reader, packing, inputs),
-        ):
+        attention = (
+            answered(reader.network, emit, self.layers[0].way) if self.layers else nullcontext()
+        )
+        with attention, body_over(reader, packing, inputs):
             # A head that looks for the end of a text sees no token there, whatever it was given.
             padding = getattr(reader.network.config.get_text_config(), "pad_token_id", None) or 0
             ids_BS = torch.where(attention_mask_BS != 0, input_ids_BS, padding)
@@ -170,11 +176,12 @@ def body_over(reader: TracedReader, packing: Packing, inputs: dict[str, Tensor])
     signature = inspect.signature(body.forward)
     ids_BS = inputs["input_ids"]
     is_packed = not isinstance(packing, Padded)
-    given = {name: _packed(packing, each) for name, each in inputs.items()} | {
-        "attention_mask": None
-    }
-    # For tracing only: the graph takes one token too.
-    torch._check(given["input_ids"].shape[1] > 1)  # type: ignore[no-untyped-call]  # noqa: SLF001 - documented
+    given: dict[str, Tensor | None] = {}
+    if reader.num_attentions:
+        given = {name: _packed(packing, each) for name, each in inputs.items()}
+        # For tracing only: the graph takes one token too.
+        torch._check(given["input_ids"].shape[1] > 1)  # type: ignore[no-untyped-call,union-attr]  # noqa: SLF001 - documented
+        given["attention_mask"] = None
     if reader.takes_positions:
         given["position_ids"] = _packed(packing, reader.positions(ids_BS))
 

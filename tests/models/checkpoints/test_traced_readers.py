@@ -22,7 +22,7 @@ from models.networks.traced_readers import (
     embedder_of,
 )
 from tests.decoders.rows import tokenizer
-from tests.traced.networks import tiny_config, tiny_decoder, tiny_network
+from tests.traced.networks import class_in, tiny_config, tiny_decoder, tiny_network
 
 POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
 TRANSFORMER = {"type": "sentence_transformers.models.Transformer", "path": ""}
@@ -35,7 +35,7 @@ def hub_folder(
     words = tokenizer()
     words.add_special_tokens(["[MASK]"])
     config = tiny_config(model_type, vocab_size=words.get_vocab_size(), **changes)
-    tiny_network(config, factory, 0.2).save_pretrained(folder)
+    tiny_network(config, class_in(factory)).save_pretrained(folder)
     words.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "[MASK]"}))
     return folder
