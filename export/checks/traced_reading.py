@@ -5,6 +5,7 @@ A cap on scores, which shows only where scores are large, is compared in the ope
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,7 +84,7 @@ def check_alone(layers: Sequence[Layer], graph: onnx.ModelProto) -> None:
             _check_alone(index, options, layer)
 
 
-def _check_alone(index: int, options: dict[str, float | int], layer: Layer) -> None:
+def _check_alone(index: int, options: dict[str, Any], layer: Layer) -> None:
     """Compare one row without a window, with scores as large as trained ones."""
     generator = torch.Generator().manual_seed(index)
     num_heads = layer.num_heads, layer.num_kv_heads, layer.num_kv_heads
@@ -116,7 +117,7 @@ def _check_alone(index: int, options: dict[str, float | int], layer: Layer) -> N
 
 
 def _run_alone(
-    options: dict[str, float | int], feeds: dict[str, np.ndarray], shape: tuple[int, ...]
+    options: dict[str, Any], feeds: dict[str, np.ndarray], shape: tuple[int, ...]
 ) -> np.ndarray:
     node = helper.make_node(NODE, [*feeds], ["out"], **options)
     ends = [

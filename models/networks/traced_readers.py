@@ -338,7 +338,7 @@ def reader_of(
     most = context_of(text, context, longest)
     # Rows of a table up to that of padding are no places of tokens.
     if numbering == COUNTED and context is None:
-        most -= padding + 1
+        most -= (padding or 0) + 1
     config = TracedReaderConfig(
         values.to_dict(),
         FACTORIES[kind],

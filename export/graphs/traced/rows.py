@@ -43,7 +43,7 @@ from models.networks.traced_readers import TracedReader
 from service.contract.manifest import Precision
 
 NUM_LOOKED = 3  # tokens of the pass that looks at layers
-NODE = "Attention"
+NODE: Operator = "Attention"
 
 
 def trace_reader(
@@ -122,7 +122,7 @@ class EmitRows:
         self.num_done += 1
         if call.sinks is not None:
             raise ExportError("attention has sinks, which are taken of networks that write texts")
-        inputs = tuple(
+        query, key, value = (
             self.packing.unpack(each.transpose(1, 2).flatten(2))
             for each in (call.query, call.key, call.value)
         )
@@ -131,7 +131,7 @@ class EmitRows:
             width = layer.mask.window + (not layer.mask.is_causal) if layer.mask.window else 0
             self.seen[kind] = self.packing.seen(width, layer.mask.is_causal)
         output_BSD = attention_of_rows(
-            inputs,
+            (query, key, value),
             self.seen[kind],
             heads=(layer.num_heads, layer.num_kv_heads),
             scale=layer.scale,
