@@ -57,6 +57,7 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("layer_norm_groups",), 4),
     **dict.fromkeys(("local_attention",), 2 * WINDOW),
     **dict.fromkeys(("depth", "vision_n_layers"), 1),
+    "default_language": "en_XX",
     "bos_token_id": 1,
     "eos_token_id": END,
     "pad_token_id": PADDING,
