@@ -16,7 +16,7 @@ from export.certificates.items import Item
 from models.networks.decoder_readers import DecoderEmbedder, DecoderPairScorer
 from models.networks.heads import TextEmbedder
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
-from models.networks.traced_readers import TracedEmbedder
+from models.networks.traced_readers import TracedEmbedder, TracedYesNoScorer
 from models.networks.transformer import Transformer
 
 
@@ -135,7 +135,8 @@ ROWS: tuple[Comparison, ...] = (
     _row(
         "logits",
         is_for=lambda case: (
-            isinstance(case.checkpoint.model, DecoderPairScorer) and case.yes_no is not None
+            isinstance(case.checkpoint.model, DecoderPairScorer | TracedYesNoScorer)
+            and case.yes_no is not None
         ),
         theirs=sides.their_judgement,
         class_name=sides.TEXTS,

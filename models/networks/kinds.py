@@ -40,6 +40,7 @@ from models.networks.traced_readers import (
     TracedReader,
     TracedReaderConfig,
     TracedTokenClassifier,
+    TracedYesNoScorer,
 )
 from models.networks.transformer import Transformer, TransformerConfig
 from models.networks.vector_maps import VectorMaps
@@ -193,6 +194,11 @@ def _traced_classifier_sections(model: TracedClassifier) -> dict[str, Any]:
     return {**sizes_of(model), "head": {"score_function": model.score_function}}
 
 
+def _traced_scorer_sections(model: TracedYesNoScorer) -> dict[str, Any]:
+    use = {"score_function": model.score_function, "pair_template": model.pair_template}
+    return {**sizes_of(model), "head": use}
+
+
 def _traced_words_sections(model: TracedMaskedWords) -> dict[str, Any]:
     return {**sizes_of(model), "head": {"mask_token_id": model.mask_token_id}}
 
@@ -315,6 +321,13 @@ KINDS = (
         TracedPairScorer,
         _traced(TracedPairScorer),
         _traced_classifier_sections,
+    ),
+    Kind(
+        "traced-yes-no-scorer",
+        "pair-scoring",
+        TracedYesNoScorer,
+        _traced(TracedYesNoScorer),
+        _traced_scorer_sections,
     ),
     Kind(
         "traced-embedder",

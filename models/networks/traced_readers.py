@@ -279,6 +279,36 @@ class TracedEmbedder(TracedReader):
         return vector_of(pooled, self.maps, normalize=self.normalize)
 
 
+class TracedYesNoScorer(TracedReader):
+    """One logit for a pair of texts by the last token's state, as `DecoderPairScorer` has it."""
+
+    output_name = "logits"
+
+    def __init__(
+        self,
+        network: Any,  # noqa: ANN401
+        config: TracedReaderConfig,
+        score_function: ScoreFunction = "",
+        pair_template: str = "",
+    ) -> None:
+        super().__init__(network, config)
+        self.scores_by: ScoreFunction = score_function
+        self.template = pair_template
+        self.output = nn.Linear(config.hidden_size, 1, bias=False)
+
+    @property
+    def score_function(self) -> ScoreFunction:
+        return self.scores_by
+
+    @property
+    def pair_template(self) -> str:
+        return self.template
+
+    def answer(self, made: Any, mask_BS: Tensor) -> Tensor:  # noqa: ANN401
+        logits: Tensor = self.output(pool(made.last_hidden_state, mask_BS, "last"))
+        return logits
+
+
 def without_pooler(network: Any) -> Any:  # noqa: ANN401
     """The body without what reads its first token after it, which no vector is made of."""
     if isinstance(getattr(network, "pooler", None), nn.Module):
@@ -314,6 +344,7 @@ FACTORIES: dict[type[TracedReader], str] = {  # of transformers
     TracedAnswerer: "AutoModelForQuestionAnswering",
     TracedMaskedWords: "AutoModelForMaskedLM",
     TracedEmbedder: "AutoModel",
+    TracedYesNoScorer: "AutoModel",
 }
 
 
@@ -329,7 +360,7 @@ def reader_of(
     `longest` is the length by the files of a tokenizer, where the network's own states none. Raises
     `SettingError`.
     """
-    if kind is TracedEmbedder:
+    if FACTORIES[kind] == "AutoModel":
         network = without_pooler(network)
     network, values = network.eval(), network.config
     text = values.get_text_config()
@@ -362,6 +393,26 @@ def embedder_of(model: TracedDecoder | TracedReader) -> TracedEmbedder:
     embedder = reader_of(body, TracedEmbedder, context, pooling=pooling)
     assert isinstance(embedder, TracedEmbedder), "it is of that kind"
     return embedder
+
+
+@torch.inference_mode()
+def is_linear(decoder: TracedDecoder) -> bool:
+    """Whether logits are the output layer's, without a cap or a factor behind it: by trial."""
+    ids = torch.arange(NUM_TRIED)[None] % decoder.config.vocab_size
+    hidden = decoder.network.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    of_layer = hidden @ decoder.network.get_output_embeddings().weight.T
+    return torch.allclose(of_layer[..., : decoder.config.vocab_size], decoder(ids), 1e-4, 1e-4)
+
+
+def yes_no_scorer_of(
+    decoder: TracedDecoder, row: Tensor, score_function: ScoreFunction
+) -> TracedYesNoScorer:
+    """The body of a decoder, with one row in place of its output layer."""
+    body, context = decoder.network.base_model, decoder.config.max_positions
+    scorer = reader_of(body, TracedYesNoScorer, context, score_function=score_function)
+    assert isinstance(scorer, TracedYesNoScorer), "it is of that kind"
+    scorer.output.weight = nn.Parameter(row[None].clone(), requires_grad=False)
+    return scorer
 
 
 def has_interface(network: Any) -> bool:  # noqa: ANN401
