@@ -52,7 +52,7 @@ HEADS: dict[str, type[TracedReader]] = {
     "spans": TracedAnswerer,
     "words": TracedMaskedWords,
 }
-MAX_SECONDS = 240  # of one type
+MAX_SECONDS = 240  # of the processor, of one type
 WRONG = "differs from transformers"
 
 
@@ -62,7 +62,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="File for the table.")] = None,
 ) -> None:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    signal.signal(signal.SIGALRM, _too_late)
+    signal.signal(signal.SIGVTALRM, _too_late)
     lines = [READERS_HEADER if readers else HEADER]
     for model_type in types or (encoder_types() if readers else causal_classes()):
         lines.append(line_of_reader(model_type) if readers else line_of(model_type))
@@ -74,7 +74,7 @@ def main(
 
 def line_of(model_type: str) -> str:
     """A row of the table: the type is taken, or refused with the reason."""
-    signal.alarm(MAX_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
     try:
         decoder = tiny_decoder(model_type)
         parity = check_traced(decoder, trace_traced(decoder))
@@ -84,7 +84,7 @@ def line_of(model_type: str) -> str:
         what = f"{type(error).__name__}: {_short(reason(error))}"
         return f"| `{model_type}` | not tried, its configuration: {what} | | | |"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     numbers = f"{parity.max_abs_error:.0e} | {parity.changed_tokens:.0%}"
     return f"| `{model_type}` | taken | {numbers} | {parity.max_neighbour_effect:.0e} |"
 
@@ -102,7 +102,7 @@ def line_of_reader(model_type: str) -> str:
     for title, kind in HEADS.items():
         if model_type not in classes_of(FACTORIES[kind]):
             continue
-        signal.alarm(MAX_SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
         try:
             reader = tiny_reader(model_type, kind)
             (parity,) = check_reader(reader, trace_reader(reader)).values()
@@ -112,7 +112,7 @@ def line_of_reader(model_type: str) -> str:
             what = f"{type(error).__name__}: {_short(reason(error))}"
             return f"| `{model_type}` | not tried, {title}: {what} | | | |"
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         taken.append(title)
         largest = max(largest, parity.max_abs_error)
         neighbour = max(neighbour, parity.max_neighbour_effect)
