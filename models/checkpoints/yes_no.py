@@ -41,7 +41,8 @@ def as_yes_no_scorer(checkpoint: Checkpoint, words: str) -> Checkpoint:
         limit = f"left out: it is for decoders, and the task of the folder is {checkpoint.task}"
         raise SettingError("yes_no", words, limit)
     is_bent = isinstance(decoder, TracedDecoder) and not is_linear(decoder)
-    if is_bent or getattr(decoder.config, "final_softcap", 0.0):
+    softcap: float = getattr(decoder.config, "final_softcap", 0.0)
+    if softcap or is_bent:
         limit = "left out: the logits of this decoder are capped or scaled, and not linear"
         raise SettingError("yes_no", words, limit)
     given = words.split(",")
