@@ -29,7 +29,6 @@ from export.graphs.traced.rows import NODE, layers_of_reader
 from models.networks.traced_readers import TracedReader
 
 ROW_TOKENS = (1, 2, 7, 40)
-LONGER = 99  # of a row where attention is the network's own, whose windows are not read
 NUM_ALONE = 24  # tokens of the operator alone
 
 
@@ -59,7 +58,7 @@ def rows_of(reader: TracedReader, layers: Sequence[Layer]) -> list[list[int]]:
     config, generator = reader.config, np.random.default_rng(0)
     beyond = {2 * layer.mask.window + BEYOND for layer in layers if layer.mask.window}
     longest = min(config.max_positions, LONGEST_PROMPT)
-    own = () if layers else (LONGER,)
+    own = () if layers else (longest,)  # code of its own may choose by the length of a text
     lengths = {min(each, longest) for each in (*ROW_TOKENS, *beyond, *own)}
     special = [0, config.pad_token_id, config.values.get("eos_token_id")]
     rows = []
