@@ -10,6 +10,7 @@ of the network, as keys in a cache cannot be turned again.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -42,6 +43,7 @@ class TracedDecoder(nn.Module):
         super().__init__()
         self.network = network
         self.config = config
+        self.takes_positions = "position_ids" in signature(network.forward).parameters
         pin_positions(network, config.max_positions)
 
     @classmethod
@@ -68,7 +70,8 @@ class TracedDecoder(nn.Module):
 
     def step(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         """The logits of tokens at these places, without a cache of transformers."""
-        made = self.network(input_ids=input_ids, position_ids=position_ids, use_cache=False)
+        places = {"position_ids": position_ids} if self.takes_positions else {}
+        made = self.network(input_ids=input_ids, use_cache=False, **places)
         logits: Tensor = made.logits
         return logits[..., : self.config.vocab_size]
 

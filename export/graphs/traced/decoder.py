@@ -1,14 +1,12 @@
 """A decoder of transformers as the graph that `export/graphs/cached_decoder.py` describes.
 
 Nothing is written anew: the library's own forward pass is traced, with our functions for attention,
-experts and kernels with states, and without its cache. States are behind the caches:
-`past_state.{i}` and `present_state.{i}`, [B, sizes], float32. The output layer is given the wanted tokens alone, so that what
-follows it (scales, caps) stays transformers'.
+experts and kernels with states, and without its cache. States come behind the caches, as
+`past_state.{i}` and `present_state.{i}`, [B, sizes]. The output layer is given the wanted tokens
+alone, so that what follows it (scales, caps) stays transformers'.
 """
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N wanted, D hidden size
-
-import inspect
 
 import onnx
 import torch
@@ -83,11 +81,6 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
     Raises `ExportError` for layers that neither a cache nor states hold.
     """
     network, config = decoder.network, decoder.config
-    accepted = inspect.signature(network.forward).parameters
-    if "position_ids" not in accepted:
-        raise ExportError(
-            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
-        )
     example = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
     most = config.max_positions
     look = LookStates()
@@ -103,6 +96,10 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
         if not getattr(network, "_supports_sdpa", False):
             raise
         layers = looked_at(network, forward, most, SDPA)
+    if layers and not decoder.takes_positions:
+        raise ExportError(
+            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
+        )
     if len(layers) != config.num_layers and not look.states:
         raise ExportError(
             f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "

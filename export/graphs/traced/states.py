@@ -1,9 +1,10 @@
 """The kernels with states that modules of transformers call, in place of the library's own.
 
 There is no register of them. They are functions of the files of the networks, under one name in
-every family: a causal convolution, the gated delta rule, the scans of Mamba. While `kernels_answered`
-is entered, each call goes to an answer instead: `LookStates` notes the state that it keeps, and
-`EmitStates` writes one node, which reads the state of the tokens before and gives the one after.
+every family: a causal convolution, the gated delta rule, the scans of Mamba. While
+`kernels_answered` is entered, each call goes to an answer instead: `LookStates` notes the state
+that it keeps, and `EmitStates` writes one node, which reads the state of the tokens before and
+gives the one after.
 An argument that is neither known to be of the call nor known to change nothing is refused. For one
 thread: functions of files are of the process.
 """
@@ -12,14 +13,14 @@ thread: functions of files are of the process.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import silu, softplus
 
 from export.errors import ExportError
 from export.graphs.traced.attention import IGNORED
@@ -28,7 +29,13 @@ CONVOLUTION, RECURRENCE = "CausalConvWithState", "LinearAttention"
 EPSILON = 1e-6  # of transformers' norm of queries and keys
 FUSED = {None: "none", "silu": "silu", "swish": "silu"}  # activations that the operator has
 # Besides those of attention: parts of the computation that are of no other outcome.
-CHANGES_NOTHING = IGNORED | {"chunk_size", "output_final_state", "return_final_states", "mask"}
+CHANGES_NOTHING = IGNORED | {
+    "chunk_size",
+    "output_final_state",
+    "return_final_states",
+    "return_last_state",
+}
+CHANGES_NOTHING |= {"use_mambapy", "use_associative_scan"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,7 @@ def delta_rule(
             each * torch.rsqrt((each * each).sum(-1, keepdim=True) + EPSILON)
             for each in (query, key)
         )
-    decays = g.flatten(2) if g.dim() > 3 else g  # noqa: PLR2004 - [B, S, H, Dk] else [B, S, H]
+    decays = g.flatten(2) if g.dim() > 3 else g
     options = {"update_rule": "gated_delta", "scale": query.shape[-1] ** -0.5}
     return _recurrence(answer, (query, key, value), (decays, beta), options), None
 
@@ -119,10 +126,40 @@ def scan(
     return output if D is None else output + D[..., None] * hidden_states
 
 
+def selective_scan(
+    answer: StateAnswer,
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    delta_bias: Tensor | None = None,
+    delta_softplus: bool = False,
+    **others: Any,  # noqa: ANN401
+) -> Tensor:
+    """Mamba's scan, [B, C, S]: the gated rule with a head of one value for each channel."""
+    _check(others)
+    dt = dt if delta_bias is None else dt + delta_bias[..., None]
+    dt = softplus(dt) if delta_softplus else dt
+    steps_BSC1 = dt.transpose(1, 2)[..., None]
+    values = hidden_states.transpose(1, 2)[..., None] * steps_BSC1
+    keys, queries = (each.transpose(1, 2).unsqueeze(2) for each in (B, C))
+    options = {"update_rule": "gated", "scale": 1.0}
+    decays = (A * steps_BSC1).flatten(2)
+    output = _recurrence(answer, (queries, keys, values), (decays,), options)
+    output = output.squeeze(-1).transpose(1, 2)
+    output = output if D is None else output + D[:, None] * hidden_states
+    return output if z is None else output * silu(z)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "causal_conv1d_fn": convolution,
     "torch_chunk_gated_delta_rule": delta_rule,
+    "chunk_kimi_delta_attention": delta_rule,
     "mamba2_chunk_scan": scan,
+    "mamba_selective_scan": selective_scan,
 }
 
 
@@ -154,16 +191,22 @@ def _check(others: dict[str, Any]) -> None:
             raise ExportError(f"a kernel with a state is given {name}, whose meaning is not known")
 
 
-@contextmanager
-def kernels_answered(network: nn.Module, answer: StateAnswer) -> Iterator[None]:
+def kernels_answered(network: nn.Module, answer: StateAnswer) -> AbstractContextManager[None]:
     """While entered, `answer` computes the kernels of a network of transformers."""
+    return kernels_replaced(network, lambda name, _: partial(KERNELS[name], answer))
+
+
+@contextmanager
+def kernels_replaced(
+    network: nn.Module, make: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """While entered, kernels are what is made of their names and of those of the library."""
     files = {sys.modules[type(module).__module__] for module in network.modules()}
-    before = [
-        (file, name, getattr(file, name)) for file in files for name in KERNELS if hasattr(file, name)
-    ]
+    known = [(file, name) for file in files for name in KERNELS if hasattr(file, name)]
+    before = [(file, name, getattr(file, name)) for file, name in known]
     try:
-        for file, name, _ in before:
-            setattr(file, name, partial(KERNELS[name], answer))
+        for file, name, own in before:
+            setattr(file, name, make(name, own))
         yield
     finally:
         for file, name, own in before:

@@ -9,9 +9,9 @@ A slot is one row of `[slots, Hkv, T, Dh]` in every layer. Slots come in this or
     [num_decoding, num_slots)   sequences in prefill, idle slots, empty slots, in any order
 
 An idle slot keeps the tokens of a sequence that ended, so that a prompt which begins like them can
-copy what was computed. The least recently used idle slot is freed first, and its tokens go into a
-store of prefixes where there is one. Where a slot keeps states beside keys and values, which are of
-all its tokens, only a prompt that begins with every one of them can copy it. Prompts share nothing with those of other namespaces. Slots
+copy what was computed. Where slots keep states too, which are of all tokens of a slot, a prompt
+copies them all or none. The least recently used idle slot is freed first, and its tokens go into a
+store of prefixes where there is one. Prompts share nothing with those of other namespaces. Slots
 are used from the lowest, at most twice as many as the sequences that ran at once, or `MIN_REACH`:
 memory that was never written is not allocated, so a cache takes what its load needs and not what it
 may take.

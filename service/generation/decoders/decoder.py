@@ -9,8 +9,8 @@ for any rows; several tokens for rows without a past; or several tokens for one 
 `input_ids` are of one row says that its rows need runs of their own: see
 `export/adopted/decoders.py`. So do prompts of a graph with states (`past_state.*`, of layers that
 keep one size per row): padding would enter them. A state is of all tokens of its row and no fewer,
-so it is copied whole, and zeros where a row begins. Rows without a past go to a graph of their own where there is one
-beside the decoder's, see `export/graphs/prefill.py`.
+so it is copied whole, and zeros where a row begins. Rows without a past go to a graph of their own
+where there is one beside the decoder's, see `export/graphs/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
@@ -49,9 +49,7 @@ MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the nex
 
 
 # Neighbouring rows of the cache are the slots of a run.
-SLOTS = Form(
-    "a decoder", INPUTS, POSITIONS, ("-1", "heads", "-1", "head size"), takes_states=True
-)
+SLOTS = Form("a decoder", INPUTS, POSITIONS, ("-1", "heads", "-1", "head size"), takes_states=True)
 
 _Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they vary
 

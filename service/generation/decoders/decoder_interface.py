@@ -99,9 +99,7 @@ class SlotDecoder(Decoder):
         memory = self.prefix_memory(limits.max_prefix_bytes) if is_on else None
         store = PrefixStore(memory) if memory else None
         size = self.num_slots, self.max_tokens
-        slots = KVCache(
-            *size, self.copy, can_save=is_on, store=store, copies_whole=self.has_states
-        )
+        slots = KVCache(*size, self.copy, can_save=is_on, store=store, copies_whole=self.has_states)
         buffers = self.adapters
         adapters = AdapterPlaces(buffers.shape.num_places, buffers.write) if buffers else None
         return SlotScheduler(limits, slots, adapters), slots
