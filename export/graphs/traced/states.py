@@ -181,7 +181,7 @@ def _recurrence(
         (num_heads, key.shape[-1], value_size),
         (*value.shape[:2], num_heads * value_size),
     )
-    return answer(call).unflatten(2, (num_heads, value_size))
+    return answer(call).view(*value.shape[:2], num_heads, value_size)
 
 
 def _check(others: dict[str, Any]) -> None:
