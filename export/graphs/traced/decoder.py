@@ -105,9 +105,13 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
             f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "
             "attention by transformers' interface, and all of them must"
         )
-    heads = {each.num_kv_heads for each in layers}
-    if len(heads) > 1:
-        raise ExportError(f"layers have {sorted(heads)} heads of keys, but must have one number")
+    most = max((each.num_kv_heads for each in layers), default=0)
+    if any(most % each.num_kv_heads or each.num_heads % most for each in layers):
+        heads = sorted({each.num_kv_heads for each in layers})
+        raise ExportError(
+            f"layers have {heads} heads of keys, of which the largest must be a multiple of each, "
+            "and part each layer's heads evenly"
+        )
     return layers, look.states
 
 
