@@ -96,7 +96,7 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
         if not getattr(network, "_supports_sdpa", False):
             raise
         layers = looked_at(network, forward, most, SDPA)
-    if layers and not decoder.takes_positions:
+    if not decoder.takes_positions and (layers or not look.states):
         raise ExportError(
             f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
         )

@@ -42,7 +42,7 @@ def graph() -> bytes:
         helper.make_node("Gather", ["rows", "logit_positions"], ["logits"]),
     ]
     made = helper.make_tensor_value_info
-    state = ["batch", SIZE, WIDTH - 1]
+    state: list[str | int | None] = ["batch", SIZE, WIDTH - 1]
     inputs = [
         *(made(name, TensorProto.INT64, ["batch", "tokens"]) for name in INPUTS[:2]),
         made("seqlens_k", TensorProto.INT32, ["batch"]),
