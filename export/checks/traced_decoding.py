@@ -53,15 +53,11 @@ def check_traced(decoder: TracedDecoder, graph: onnx.ModelProto) -> DecoderParit
     """The differences of a float32 graph. Raises `ExportError` where it computes something else."""
     layers, states = looked(decoder)
     check_nodes(layers, graph)
-    largest, roundings = [1.0], [0.0]
+    largest = [1.0]
 
     def recompute(num_prompt_tokens: int, row: Row) -> np.ndarray:
-        with torch.no_grad():
+        with torch.inference_mode():
             logits_SV = decoder(torch.tensor([row]))[0].numpy()
-            if states and len(row) > max(PROMPT_TOKENS):
-                with _in_float64(decoder.network):
-                    exact_SV = decoder(torch.tensor([row]))[0].numpy()
-                roundings.append(float(np.abs(logits_SV - exact_SV).max()))
         largest.append(float(np.abs(logits_SV).max()))
         return np.asarray(logits_SV[num_prompt_tokens - 1 : len(row) - 1])
 
@@ -70,8 +66,11 @@ def check_traced(decoder: TracedDecoder, graph: onnx.ModelProto) -> DecoderParit
     opened = open_graph(graph, room, len(prompts) + 2)
     chunks = CHUNKS_OF_STATES if states else (CHUNK_TOKENS,)
     parity = compare_decoding(opened, prompts, recompute, None, chunks)
+    most = LIMIT * float(np.max(largest))
+    if states and parity.max_abs_error > most:
+        most = max(most, ROUNDINGS * _rounding(decoder, prompts[-1] * 2))
     for name, limit in (
-        ("max_abs_error", max(LIMIT * float(np.max(largest)), ROUNDINGS * max(roundings))),
+        ("max_abs_error", most),
         ("changed_tokens", 0.0),
         ("max_neighbour_effect", NEIGHBOUR_LIMIT),
     ):
@@ -82,6 +81,15 @@ def check_traced(decoder: TracedDecoder, graph: onnx.ModelProto) -> DecoderParit
                 f"{limit:.1e}"
             )
     return parity
+
+
+@torch.no_grad()
+def _rounding(decoder: TracedDecoder, row: Row) -> float:
+    """The largest error of transformers' own logits in float32."""
+    ids = torch.tensor([row[: decoder.config.max_positions]])
+    plain = decoder(ids)
+    with _in_float64(decoder.network):
+        return float((decoder(ids) - plain).abs().max())
 
 
 @contextmanager

@@ -208,10 +208,10 @@ FAULTS: dict[str, tuple[str, Change]] = {
     ),
     "no biases of experts": ("gpt_oss", without_input(EXPERTS, 3)),
     "experts of another layer": ("gpt_oss", exchanged(EXPERTS, 2)),
-    "a convolution that starts anew": ("qwen3_5_text", without_input(CONVOLUTION, 3)),
+    "a convolution that starts anew": ("lfm2", without_input(CONVOLUTION, 3)),
     "a state that starts anew": ("qwen3_5_text", without_input(RECURRENCE, 3)),
     "a convolution shifted by one": (
-        "qwen3_5_text",
+        "lfm2",
         with_initializer(input_of(CONVOLUTION, 1), shifted_by_one),
     ),
     "decays 1 % off": ("qwen3_5_text", with_decays_off),
