@@ -11,7 +11,13 @@ import numpy as np
 import onnx
 
 from export.checks.adapted_decoding import check_adapted
-from export.checks.decoding import ParityLimits, is_large, logits_rounding, measure_parity
+from export.checks.decoding import (
+    DecoderParity,
+    ParityLimits,
+    is_large,
+    logits_rounding,
+    measure_parity,
+)
 from export.checks.kinds import measure_kinds
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
@@ -173,9 +179,12 @@ class _Decoder:
         if is_large(network) and precision != "fp32" and not isinstance(network, TracedDecoder):
             self._check_kinds(network)
         graph, prefill = self._graphs(precision)
-        self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
-        parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
-        LIMITS[precision].check(parity, lambda: logits_rounding(network))
+        if precision == "fp32" and isinstance(network, TracedDecoder):
+            parity = self._traced_and_parity[1]
+        else:
+            self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
+            parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
+            LIMITS[precision].check(parity, lambda: logits_rounding(network))
         variant = Variant(
             precision,
             fused_ops(graph),
@@ -263,7 +272,7 @@ class _Decoder:
             )
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
-        check_fused(graph, OPERATOR, self.network.config.num_layers)
+        check_fused(graph, OPERATOR, fused_ops(self._traced).get(OPERATOR, 0))
         if prefill is None:
             [graph] = settled([graph])
             return graph, None
@@ -273,13 +282,20 @@ class _Decoder:
     @cached_property
     def _traced(self) -> onnx.ModelProto:
         network = self._evened
-        self.on_step("tracing the graph")
         if isinstance(network, TracedDecoder):
-            traced = trace_traced(network)
-            self.on_step("comparing the graph with transformers")
-            check_traced(network, traced)
-            return traced
+            return self._traced_and_parity[0]
+        self.on_step("tracing the graph")
         return trace_decoder(network, precision="fp32")
+
+    @cached_property
+    def _traced_and_parity(self) -> tuple[onnx.ModelProto, DecoderParity]:
+        """The graph of a network of transformers, which has been compared with it."""
+        network = self.network
+        assert isinstance(network, TracedDecoder), "others have parity of their own"
+        self.on_step("tracing the graph")
+        graph = trace_traced(network)
+        self.on_step("comparing the graph with transformers")
+        return graph, check_traced(network, graph)
 
     @cached_property
     def _traced_with_adapters(self) -> onnx.ModelProto:

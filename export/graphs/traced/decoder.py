@@ -1,13 +1,12 @@
 """A decoder of transformers as the graph that `export/graphs/cached_decoder.py` describes.
 
-Nothing is written anew: the library's own forward pass is traced, with our functions for attention
-and experts, and without its cache. The output layer is given the wanted tokens alone, so that what
-follows it (scales, caps) stays transformers'.
+Nothing is written anew: the library's own forward pass is traced, with our functions for attention,
+experts and kernels with states, and without its cache. States come behind the caches, as
+`past_state.{i}` and `present_state.{i}`, [B, sizes]. The output layer is given the wanted tokens
+alone, so that what follows it (scales, caps) stays transformers'.
 """
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N wanted, D hidden size
-
-import inspect
 
 import onnx
 import torch
@@ -16,26 +15,40 @@ from torch import Tensor, nn
 from export.errors import ExportError
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
 from export.graphs.graph import check_fused, clean, export_program
-from export.graphs.traced.attention import SDPA, Emit, Layer, answered, looked_at
+from export.graphs.traced.attention import NAME, SDPA, Emit, Layer, answered, looked_at
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
+from export.graphs.traced.states import (
+    CONVOLUTION,
+    RECURRENCE,
+    EmitStates,
+    LookStates,
+    kernels_answered,
+)
 from models.errors import reason
 from models.networks.traced import TracedDecoder
-from service.generation.decoders.shape import cache_names
+from service.generation.decoders.shape import cache_names, state_names
 
 NUM_LOOKED = 3  # tokens of the pass that looks at layers
 
 
 def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
     """The float32 graph, or `ExportError` unless each layer's attention became one node."""
-    layers = layers_of(decoder)
-    pasts, presents = zip(*cache_names(len(layers)), strict=True)
-    num_kv_heads = max(each.num_kv_heads for each in layers)
-    size = (NUM_ROWS, num_kv_heads, NUM_CACHED, max(each.head_size for each in layers))
+    layers, states = looked(decoder)
+    names = cache_names(len(layers)) + state_names(len(states))
+    pasts, presents = zip(*names, strict=True)
+    size = (
+        NUM_ROWS,
+        max((each.num_kv_heads for each in layers), default=0),
+        NUM_CACHED,
+        max((each.head_size for each in layers), default=0),
+    )
+    sizes = [size] * 2 * len(layers) + [(NUM_ROWS, *state) for state in states]
     step, cached = StepExample.made(), torch.export.Dim("cache")
-    tensors = (*step.tensors, *(torch.zeros(size) for _ in pasts))
+    tensors = (*step.tensors, *map(torch.zeros, sizes))
     (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
-    shapes = of_ids, of_positions, (*of_others, *[of_cache] * len(pasts))
+    of_pasts = [of_cache] * 2 * len(layers) + [{0: step.rows}] * len(states)
+    shapes = of_ids, of_positions, (*of_others, *of_pasts)
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
     with with_norms(decoder.network), with_experts(decoder.network) as num_experts:
         try:
@@ -48,6 +61,9 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
             ) from error
     model = clean(program, inputs, outputs)
     check_fused(model, OPERATOR, len(layers))
+    num_states = sum(node.op_type in (CONVOLUTION, RECURRENCE) for node in model.graph.node)
+    if num_states != len(states):
+        raise ExportError(f"the graph has {num_states} nodes with states for {len(states)} states")
     num_emitted = sum(node.op_type == "MoE" for node in model.graph.node)
     if num_emitted != num_experts:
         raise ExportError(f"the graph has {num_emitted} MoE nodes for {num_experts} experts")
@@ -55,34 +71,48 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
 
 
 def layers_of(decoder: TracedDecoder) -> list[Layer]:
-    """The layers of a decoder; raises `ExportError` for layers that no cache holds."""
+    """The layers of a decoder that compute attention. Raises `ExportError`."""
+    return looked(decoder)[0]
+
+
+def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
+    """The layers of a decoder that compute attention, and the states of the others.
+
+    Raises `ExportError` for layers that neither a cache nor states hold.
+    """
     network, config = decoder.network, decoder.config
-    accepted = inspect.signature(network.forward).parameters
-    if "position_ids" not in accepted:
-        raise ExportError(
-            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
-        )
     example = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
     most = config.max_positions
+    look = LookStates()
+
+    def forward() -> None:
+        look.states.clear()
+        with kernels_answered(network, look):
+            decoder(example)
+
     try:
-        layers = looked_at(network, lambda: decoder(example), most)
+        layers = looked_at(network, forward, most)
     except ExportError:
         if not getattr(network, "_supports_sdpa", False):
             raise
-        layers = looked_at(network, lambda: decoder(example), most, SDPA)
-    if len(layers) != config.num_layers:
+        layers = looked_at(network, forward, most, SDPA)
+    if not decoder.takes_positions and (layers or not look.states):
+        raise ExportError(
+            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
+        )
+    if len(layers) != config.num_layers and not look.states:
         raise ExportError(
             f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "
             "attention by transformers' interface, and all of them must"
         )
-    most = max(each.num_kv_heads for each in layers)
+    most = max((each.num_kv_heads for each in layers), default=0)
     if any(most % each.num_kv_heads or each.num_heads % most for each in layers):
         heads = sorted({each.num_kv_heads for each in layers})
         raise ExportError(
             f"layers have {heads} heads of keys, of which the largest must be a multiple of each, "
             "and part each layer's heads evenly"
         )
-    return layers
+    return layers, look.states
 
 
 class TracedStep(nn.Module):
@@ -98,20 +128,24 @@ class TracedStep(nn.Module):
     ) -> tuple[Tensor, ...]:
         """`others` are the two lengths, the positions of logits, and the caches."""
         seqlens, total, logit_positions_N, *pasts = others
+        num_caches = 2 * len(self.layers)
         decoder = self.network
 
         def wanted(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             hidden_BSD, *rest = given
             return hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N), *rest
 
-        emit = Emit(self.layers, (seqlens, total), tuple(pasts))
+        emit = Emit(self.layers, (seqlens, total), tuple(pasts[:num_caches]))
+        states = EmitStates(tuple(pasts[num_caches:]))
+        way = self.layers[0].way if self.layers else NAME
         head = decoder.network.get_output_embeddings()
         hook = head.register_forward_pre_hook(wanted)
         try:
-            with answered(decoder.network, emit, self.layers[0].way):
+            network = decoder.network
+            with answered(network, emit, way), kernels_answered(network, states):
                 logits_NV = decoder.step(input_ids_BS, position_ids_BS)
         finally:
             hook.remove()
         if logits_NV.dim() != 2:
             raise ExportError(f"the output layer gave logits of {logits_NV.dim()} dimensions")
-        return logits_NV.float(), *emit.presents
+        return logits_NV.float(), *emit.presents, *states.presents
