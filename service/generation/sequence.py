@@ -24,6 +24,8 @@ from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.text_stream import TextStream
 from service.grammars.state import Matcher
 from service.records import FinishReason, Observer, SequenceTimings
+from service.text.thought_budget import ThoughtBudget
+from service.text.thoughts import Thoughts
 
 DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of
 DRAFT_MEMORY = 0.97  # the weight of earlier drafts that is left after each token
@@ -59,6 +61,8 @@ class GenerationRequest:
     bad_words: tuple[tuple[int, ...], ...] = ()  # sequences of token ids that no output has
     observers: Many[Observer] = ()  # of what becomes of its sequences, in place of the engine's
     spelled_ids: frozenset[int] = frozenset()  # special tokens that its text spells
+    thoughts: Thoughts | None = None  # with which outputs may begin
+    thought_end_ids: tuple[int, ...] = ()  # the tokens of their end marker
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -185,6 +189,18 @@ class Sequence:
         self.timings.scheduled_s = other.timings.scheduled_s
 
 
+def _budget_of(request: GenerationRequest, vocabulary: Vocabulary) -> ThoughtBudget | None:
+    most, special = request.params.max_reasoning_tokens, vocabulary.special_bytes
+    if most is None or request.thoughts is None:
+        return None
+    plain = vocabulary.token_bytes
+
+    def bytes_of(token_id: int) -> bytes:
+        return special.get(token_id) or (plain[token_id] if token_id < len(plain) else b"")
+
+    return ThoughtBudget(request.thoughts, most, request.thought_end_ids, bytes_of)
+
+
 def samples_of(
     request: GenerationRequest, vocabulary: Vocabulary, now_s: float, times_out_s: float
 ) -> list[Sequence]:
@@ -206,6 +222,7 @@ def samples_of(
                     banned_token_ids=vocabulary.banned_token_ids,
                     matcher=request.matchers[index] if request.matchers else None,
                     bad_words=request.bad_words,
+                    budget=_budget_of(request, vocabulary),
                 ),
                 TextStream(
                     vocabulary.token_bytes,
