@@ -29,6 +29,7 @@ from service.calls.generation import (
 )
 from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, invalid_field
+from service.families.thoughts import Split, ThoughtReader
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
 from service.records import FinishReason
@@ -36,7 +37,6 @@ from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
 from service.serving.kinds import generator, writer
 from service.serving.model import Caller
-from service.text.thoughts import Split, ThoughtReader
 
 _REASONS: dict[FinishReason, Reason] = {
     FinishReason.STOP: "stop",

@@ -19,13 +19,13 @@ import numpy as np
 
 from service.calls.sampling import Sampling
 from service.contract.adapter import Adapter
+from service.families.thought_budget import ThoughtBudget
+from service.families.thoughts import Thoughts
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.text_stream import TextStream
 from service.grammars.state import Matcher
 from service.records import FinishReason, Observer, SequenceTimings
-from service.text.thought_budget import ThoughtBudget
-from service.text.thoughts import Thoughts
 
 DRAFT_PRIOR = (2.0, 1.6)  # tried and agreed, of a sequence that nothing is known of
 DRAFT_MEMORY = 0.97  # the weight of earlier drafts that is left after each token

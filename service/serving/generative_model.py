@@ -20,6 +20,9 @@ from service.contract.adapter import Adapter
 from service.contract.interface import ModelInterface
 from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, NoChatTemplate, invalid_field
+from service.families.call_forms import CALL_FORMS
+from service.families.marks import marks_in
+from service.families.thoughts import FORMS, PROMPT_END, Thoughts
 from service.generation.choosing.vocabulary import check_vocabulary
 from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest
@@ -40,9 +43,6 @@ from service.serving.facts import facts_with
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
-from service.text.call_forms import CALL_FORMS
-from service.text.marks import marks_in
-from service.text.thoughts import FORMS, PROMPT_END, Thoughts
 from service.text.tokenizer import PromptTokenizer, check_num_tokens
 
 T = TypeVar("T")

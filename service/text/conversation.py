@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from service.calls.conversation import Conversation
 from service.errors import InvalidArgument, LoadError
-from service.text.call_forms import CALL_FORMS, call_form_in
-from service.text.thoughts import form_in
+from service.families.call_forms import CALL_FORMS, call_form_in
+from service.families.thoughts import form_in
 
 TOKENIZER_CONFIG, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
 MORE_TEMPLATES, SUFFIX = "additional_chat_templates", ".jinja"

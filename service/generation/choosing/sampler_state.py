@@ -14,8 +14,8 @@ import numpy as np
 
 from service.calls.sampling import Sampling
 from service.errors import InvalidArgument
+from service.families.thought_budget import ThoughtBudget
 from service.grammars.state import GrammarState, Matcher
-from service.text.thought_budget import ThoughtBudget
 
 
 class TokenCounts:

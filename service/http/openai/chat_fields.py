@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from service.calls.conversation import Conversation, check_depth, read_call, read_message
+from service.families.call_forms import CALL_FORMS
 from service.grammars.form import Grammar
 from service.http.numbers import Whole
 from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
@@ -13,7 +14,6 @@ from service.http.openai.tool_grammars import Callable, grammar_of_calls
 from service.http.shared.peer_fields import Refusals, unsupported
 from service.http.shared.peer_tables import BUDGETS, REFUSALS
 from service.http.status import invalid
-from service.text.call_forms import CALL_FORMS
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 ANSWERING = ("assistant", "tool", "function")  # they may have nothing to say

@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Generator, Mapping
 from typing import Any
 
+from service.families.call_forms import CallForm, Keys
 from service.http.openai.call_scan import CallScan
-from service.text.call_forms import CallForm, Keys
 
 Schema = Mapping[str, Any]
 _SPACES = re.compile(r"[ \t\n\r]*")
@@ -20,7 +20,7 @@ _WORDS = {"True": "true", "False": "false", "None": "null"}  # as templates writ
 
 
 class _NoCallError(Exception):
-    """What was read cannot become a call."""
+    """A text that cannot become a call."""
 
 
 class MarkedScan:
@@ -134,7 +134,7 @@ class MarkedScan:
         return mark
 
     def _until(self, mark: str, most: int | None = None) -> Generator[None, None, str]:
-        """What stands before a mark, which is passed. Raises `_NoCallError` where it is longer."""
+        """The text before a mark, which is passed. Raises `_NoCallError` where it is longer."""
         start = seen = self._place
         while (end := self.text.find(mark, seen)) < 0:
             seen = max(start, len(self.text) - len(mark) + 1)

@@ -1,4 +1,4 @@
-"""Calls of functions in the text that a model writes, in the forms of `text/call_forms.py`.
+"""Calls of functions in the text that a model writes, in the forms of `families/call_forms.py`.
 
 Some models leave out the mark before calls that are JSON: at the beginning of an answer JSON is
 read without one. What is no call of a function that the request declares is text, and nothing of
@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import msgspec
 
+from service.families.call_forms import CALL_FORMS
 from service.http.openai.call_scan import CallScan
 from service.http.openai.marked_scan import MarkedScan
-from service.text.call_forms import CALL_FORMS
 
 ID_CHARACTERS = 9  # as Mistral's templates demand
 SLICE = 2_048  # characters that are read at once

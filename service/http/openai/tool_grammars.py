@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from service.errors import InvalidArgument
+from service.families.call_forms import CALL_FORMS, CallForm, Keys
 from service.grammars.form import Grammar
 from service.grammars.source_text import literal
 from service.http.openai.marked_scan import kinds_of
 from service.http.status import invalid
-from service.text.call_forms import CALL_FORMS, CallForm, Keys
 
 # Spaces, then what is no brace, and no bracket before one. `HEAD` ends at its first marker.
 _ANY_TEXT = r"TEXT: /(.|\n)*/"

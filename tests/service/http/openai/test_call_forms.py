@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.families.call_forms import CALL_FORMS, call_form_in
 from service.http.openai.tool_calls import Call, CallReader, Piece
-from service.text.call_forms import CALL_FORMS, call_form_in
 from tests.fakes.called import BEFORE, TEMPLATES, written_calls
 
 FORMS = sorted(CALL_FORMS)

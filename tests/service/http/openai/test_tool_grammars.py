@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from service.errors import InvalidArgument
+from service.families.call_forms import CALL_FORMS
+from service.families.marks import marks_in
 from service.grammars.form import Grammar
 from service.grammars.marks import with_tokens
 from service.http.openai.chat_fields import ChatMessage, ChatRequest, Function, Tool
 from service.http.openai.tool_calls import Call, CallReader
 from service.http.openai.tool_grammars import Callable, grammar_of_calls
-from service.text.call_forms import CALL_FORMS
-from service.text.marks import marks_in
 from tests.fakes.grammars import piece_compiler
 
 pytest.importorskip("llguidance")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.families.call_forms import CALL_FORMS
 from service.http.openai.tool_calls import Call, CallReader, Piece
-from service.text.call_forms import CALL_FORMS
 
 NAMES = ("sum", "sum_up", "now")
 MARKERS = {

@@ -9,7 +9,7 @@ import codecs
 import copy
 from collections.abc import Callable, Sequence
 
-from service.text.thoughts import ThoughtReader, Thoughts
+from service.families.thoughts import ThoughtReader, Thoughts
 
 
 class ThoughtBudget:

@@ -50,12 +50,12 @@ class CallForm:
 
     @property
     def inner(self) -> str:
-        """What begins a call behind `begin`, or behind another call."""
+        """The mark that begins a call behind `begin`, or behind another call."""
         return self.before.removeprefix(self.begin).strip()
 
     @property
     def close(self) -> str:
-        """What ends one call."""
+        """The mark that ends one call."""
         return self.behind.removesuffix(self.end).strip()
 
     @property

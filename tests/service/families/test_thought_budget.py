@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.text.thought_budget import ThoughtBudget
-from service.text.thoughts import FORMS, Thoughts
+from service.families.thought_budget import ThoughtBudget
+from service.families.thoughts import FORMS, Thoughts
 
 THINK = FORMS["think"]
 END = tuple(b"</think>")
