@@ -87,7 +87,8 @@ ROOMS = {
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
         "errors families records contract settings runtime text grammars calls observe"
-        " generation/choosing generation/sequence generation/stream serving serving/tasks repository"
+        " generation/choosing generation/sequence generation/stream serving serving/tasks"
+        " repository"
     ),
     "service/rpc": Room(
         "errors records settings observe serving api",
