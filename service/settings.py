@@ -48,6 +48,7 @@ _access = _settings("TLS and access")
 _computing = _settings("Computing")
 _batching = _settings("Batching")
 _generation = _settings("Generation")
+_batches = _settings("Batches")
 _limits = _settings("Limits")
 _connections = _settings("Connections")
 _logs = _settings("Logs and traces")
@@ -365,6 +366,28 @@ class Settings:
     )
     priority_step_s: float = _generation(
         5.0, "Seconds by which each step down in priority delays a sequence's turn.", 0
+    )
+    batch_folder: str = _batches(
+        "",
+        "Folder of the files and batches of OpenAI's API, used for nothing else and by no other "
+        "server; if empty, /v1/files and /v1/batches are answered with 501.",
+    )
+    max_batch_files: int = _batches(
+        1_000, "Files that are kept, those of results among them, and batches.", 1
+    )
+    max_batch_bytes: int = _batches(
+        2**32, "Bytes of these files together; one upload has at most --max-message-bytes.", 1_024
+    )
+    max_batch_lines: int = _batches(50_000, "Requests of one batch; 50,000 is OpenAI's bound.", 1)
+    max_waiting_batches: int = _batches(
+        64, "Batches that have not ended, running ones among them; the next one is refused.", 1
+    )
+    max_running_batches: int = _batches(2, "Batches that are answered at once.", 1, 64)
+    batch_lines_in_flight: int = _batches(
+        16, "Requests of one batch that are answered at once, in the background.", 1, 1_024
+    )
+    batch_keep_hours: float = _batches(
+        720.0, "Hours for which files, and batches that have ended, are kept.", 0.01, 87_600
     )
     max_texts: int = _limits(2_048, "Texts, or images, in one request.", 1)
     max_text_characters: int = _limits(

@@ -3,9 +3,9 @@
 Paths are compared segment by segment before they are unquoted, so that a name may have a slash.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -37,6 +37,7 @@ class Route:
     gives: str = "application/json"
     answers_503: bool = False
     takes_files: bool = False  # in JSON, so that it may be as long as other bytes
+    form: Mapping[str, Any] | None = None  # schema of a body that is a form in place of JSON
     is_scrape: bool = False  # it reads the server's own numbers, and is not counted in them
 
     def operation_path(self, parameters: Parameters) -> str:
@@ -46,7 +47,7 @@ class Route:
     @property
     def is_json(self) -> bool:
         """Whether its bodies are JSON of the ordinary length, and nothing else."""
-        return not (self.takes_bytes or self.takes_files)
+        return not (self.takes_bytes or self.takes_files or self.form)
 
     @property
     def is_probe(self) -> bool:
