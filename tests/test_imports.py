@@ -399,7 +399,12 @@ POLICY = (
     "serving/tasks/texts",
     "settings",
 )
-PURE = (*(f"service/{name}" for name in POLICY), "commands/ask/shown/comparison")
+PURE = (
+    *(f"service/{name}" for name in POLICY),
+    "service/http/batches/lines",
+    "service/http/batches/records",
+    "commands/ask/shown/comparison",
+)
 
 
 @cache

@@ -183,7 +183,7 @@ class _Calls:
 
     def _check_room(self) -> None:
         settings, batches = self.runner.settings, self.runner.store.batches.values()
-        if sum(not batch.has_ended for batch in batches) >= settings.max_waiting_batches:
+        if self.runner.num_unfinished >= settings.max_waiting_batches:
             raise HttpError(
                 429,
                 f"{settings.max_waiting_batches} batches have not ended: see --max-waiting-batches",

@@ -66,6 +66,11 @@ class Runner:
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(self.settings.max_running_batches)
 
+    @property
+    def num_unfinished(self) -> int:
+        """Batches that have not ended."""
+        return sum(not batch.has_ended for batch in self.store.batches.values())
+
     def start(self) -> None:
         """Go on with what an earlier server left."""
         for batch in self.store.batches.values():
