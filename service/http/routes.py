@@ -37,7 +37,8 @@ class Route:
     gives: str = "application/json"
     answers_503: bool = False
     takes_files: bool = False  # in JSON, so that it may be as long as other bytes
-    form: Mapping[str, Any] | None = None  # schema of a body that is a form in place of JSON
+    # The schema of a body that is a form in place of JSON.
+    form: Mapping[str, Any] | None = field(default=None, hash=False)
     is_scrape: bool = False  # it reads the server's own numbers, and is not counted in them
 
     def operation_path(self, parameters: Parameters) -> str:

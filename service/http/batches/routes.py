@@ -15,7 +15,7 @@ from service.http.batches.records import Batch, StoredFile, new_id
 from service.http.batches.runner import Runner
 from service.http.request import Reply, Request
 from service.http.routes import Handler, Route
-from service.http.shared.paths import GENERATE
+from service.http.shared.paths import GENERATE_UNARY
 from service.http.status import NO_RETRY, HttpError, invalid
 from service.runtime.background import in_thread
 
@@ -60,7 +60,7 @@ def batch_routes(runner: Runner | None) -> tuple[Route, ...]:
         **more: Any,  # noqa: ANN401 - fields of routes
     ) -> Iterable[Route]:
         handler: Handler = getattr(calls, name) if calls is not None else _off
-        return (Route(method, f"{base}{path}", handler, GENERATE, **more) for base in BASES)
+        return (Route(method, f"{base}{path}", handler, GENERATE_UNARY, **more) for base in BASES)
 
     return (
         *route("POST", "/files", "upload", form=FORM),
