@@ -29,7 +29,7 @@ from export.checks.decoding import (
 from export.errors import ExportError
 from export.graphs.cached_decoder import OPERATOR
 from export.graphs.graph import OPSET, open_session
-from export.graphs.traced.attention import Layer
+from export.graphs.traced.attention import Layer, repeated
 from export.graphs.traced.decoder import layers_of
 from models.networks.traced import TracedDecoder
 
@@ -142,9 +142,10 @@ def _run_node(
 ) -> np.ndarray:
     """The node's output for one query behind all keys but the last, which come from a cache."""
     size, num_keys = layer.head_size, inputs[1].shape[2]
+    num_cached = int(helper.get_node_attr_value(node, "kv_num_heads"))
     query, key, value = (
         np.pad(each.numpy(), ((0, 0), (0, 0), (0, 0), (0, size - each.shape[-1])))
-        for each in inputs
+        for each in (inputs[0], *(repeated(each, num_cached) for each in inputs[1:]))
     )
     feeds = {
         "query": query.transpose(0, 2, 1, 3).reshape(1, 1, -1),

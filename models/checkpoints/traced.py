@@ -20,7 +20,7 @@ from models.checkpoints.traced_types import check_config, check_weights
 from models.checkpoints.weights import check_finite, first_of
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
-from models.networks.traced import EAGER, TracedConfig, TracedDecoder, context_of
+from models.networks.traced import EAGER, TracedConfig, TracedDecoder, class_of, context_of
 
 SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
 
@@ -48,11 +48,12 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
 
     with quiet():
         try:
-            factory: Any = transformers.AutoModelForCausalLM
-            network, loading = factory.from_pretrained(
+            factory: Any = transformers.AutoConfig
+            stated = factory.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            network, loading = class_of(stated).from_pretrained(
                 folder,
+                config=stated,
                 local_files_only=True,
-                trust_remote_code=False,
                 use_safetensors=True,
                 dtype=torch.float32,
                 attn_implementation=EAGER,
@@ -72,7 +73,11 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
         named = ", ".join(f"{name} {value}" for name, value in zip(SIZES, sizes, strict=True))
         raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
     config = TracedConfig(
-        {**values, "transformers_version": transformers.__version__},
+        {
+            **values,
+            "architectures": [type(network).__name__],
+            "transformers_version": transformers.__version__,
+        },
         **dict(zip(("vocab_size", "num_layers", "hidden_size"), sizes, strict=True)),
         max_positions=context_of(text, context, longest),
         eos_token_ids=ends,

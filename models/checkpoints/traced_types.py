@@ -22,19 +22,27 @@ NETWORKS = ("auto", "own", "transformers")
 LIBRARY = "transformers"
 PICKLES = (file_names.PICKLED_FILE, file_names.PICKLED_INDEX_FILE)
 TENSORS = (file_names.WEIGHTS_FILE, file_names.INDEX_FILE)
-TABLE = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
+# Of classes that write texts, and of those that read images beside them.
+TABLES = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
 ENTRY = re.compile(r'\("([^"]+)", "([^"]+)"\)')
 
 
 @cache
-def causal_classes() -> Mapping[str, str]:
-    """Classes of transformers that write texts, by model_type; none without the library."""
+def causal_classes() -> Mapping[str, tuple[str, ...]]:
+    """Classes of transformers that write texts, by model_type; none without the library.
+
+    A type whose network reads images too may have one class for texts alone, and one for both.
+    """
     spec = find_spec(LIBRARY)
     if spec is None or spec.origin is None:
         return {}
     source = (Path(spec.origin).parent / "models/auto/modeling_auto.py").read_text("utf-8")
-    _, _, rest = source.partition(f"\n{TABLE} = OrderedDict(")
-    return dict(ENTRY.findall(rest.partition("\n)\n")[0]))
+    classes: dict[str, tuple[str, ...]] = {}
+    for table in TABLES:
+        _, _, rest = source.partition(f"\n{table} = OrderedDict(")
+        for model_type, name in ENTRY.findall(rest.partition("\n)\n")[0]):
+            classes[model_type] = (*classes.get(model_type, ()), name)
+    return classes
 
 
 def is_traced(model_type: object, network: str = "auto") -> bool:
@@ -67,10 +75,10 @@ def check_config(values: Mapping[str, Any], path: Path) -> None:
         )
     expected = causal_classes()[str(values["model_type"])]
     stated = architecture_of(values)
-    if stated not in ("", expected):
+    if stated not in ("", *expected):
         raise CheckpointError(
             f"{path}: architectures has {shown(stated)}, and a network of transformers' own is "
-            f"read where it writes texts, as {expected}"
+            f"read where it writes texts, as {' or '.join(dict.fromkeys(expected))}"
         )
 
 

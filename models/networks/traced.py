@@ -42,6 +42,7 @@ class TracedDecoder(nn.Module):
         super().__init__()
         self.network = network
         self.config = config
+        leave_out_other_media(network)
         pin_positions(network, config.max_positions)
 
     @classmethod
@@ -54,9 +55,8 @@ class TracedDecoder(nn.Module):
         made = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
         with torch.device("cpu"), no_init_weights(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            factory: Any = transformers.AutoModelForCausalLM
-            network = factory.from_config(
-                made, dtype=torch.float32, attn_implementation=EAGER, trust_remote_code=False
+            network = class_of(made)._from_config(  # noqa: SLF001 - as its auto classes do
+                made, dtype=torch.float32, attn_implementation=EAGER
             )
         network.tie_weights()
         return cls(network, config)
@@ -91,6 +91,28 @@ class TracedDecoder(nn.Module):
         loaded = super().load_state_dict(state, strict=False, assign=assign)
         self.network.tie_weights()
         return loaded
+
+
+def class_of(config: Any) -> Any:  # noqa: ANN401 - a configuration of transformers
+    """The class that writes texts: the stated one, where another of its type reads images too."""
+    import transformers
+
+    tables: Any = transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText
+    of_tables = [each._model_mapping.get(type(config), None) for each in tables]  # noqa: SLF001
+    classes = [each for each in of_tables if each is not None]
+    stated = (getattr(config, "architectures", None) or [""])[0]
+    return next((each for each in classes if each.__name__ == stated), classes[0])
+
+
+def leave_out_other_media(network: Any) -> None:  # noqa: ANN401
+    """Take out what reads images and sounds: models whose configuration is not that of texts."""
+    from transformers import PreTrainedModel
+
+    text = type(network.config), type(network.config.get_text_config())
+    for parent in list(network.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, PreTrainedModel) and not isinstance(child.config, text):
+                setattr(parent, name, None)
 
 
 def pin_positions(network: nn.Module, context: int) -> None:

@@ -14,6 +14,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
+from models.networks.traced import class_of
 from tests.fakes.sentencepiece import sentencepiece_tokenizer
 
 ORIGINAL = 32  # tokens of a text before positions were stretched; the texts of tests are longer
@@ -68,9 +69,11 @@ class Row:
         """The network of transformers, random in every tensor: biases and norms too."""
         torch.manual_seed(2)
         values = {**SIZES, "vocab_size": vocab_size, **self.changes}
+        if "text_config" in values:  # beside what reads images
+            values["text_config"] = {**SIZES, "vocab_size": vocab_size, **values["text_config"]}
         config = transformers.AutoConfig.for_model(self.kind, **values)
         config._attn_implementation = "eager"
-        network = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        network = class_of(config)._from_config(config)
         network.train(False)
         for parameter in network.parameters():
             torch.nn.init.normal_(parameter, std=0.2)
@@ -173,6 +176,14 @@ ROWS = (
     ),
 )
 
+THIRDS = {"rope_type": "default", "rope_theta": 50.0, "mrope_section": [2, 3, 3]}
+SMALL_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "head_dim": 16,
+}
 EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 # Of families that are traced from transformers' own code.
 TRACED = (
@@ -193,6 +204,50 @@ TRACED = (
     Row("gptj", "GPT-J 6B", "part of a head, in pairs", {"rotary_dim": 8}),
     Row("gpt_neo", "GPT-Neo 1.3B", "windows", {"window_size": 12, "attention_types": LOCAL}),
     Row("opt", "OPT-1.3B", "learned positions", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
+    Row(
+        "qwen3_vl",
+        "Qwen3-VL-2B, texts alone",
+        "beside images",
+        {
+            "text_config": {"head_dim": 16, "rope_parameters": THIRDS},
+            "vision_config": {"depth": 1, "hidden_size": 32, "num_heads": 2, "out_hidden_size": 64},
+        },
+    ),
+    Row(
+        "qwen2_5_vl",
+        "Qwen2.5-VL-3B, texts alone",
+        "beside images",
+        {
+            "text_config": {"rope_parameters": THIRDS},
+            "vision_config": {"depth": 1, "hidden_size": 32, "num_heads": 2, "out_hidden_size": 64},
+        },
+    ),
+    Row(
+        "mistral3",
+        "Mistral Small 3.2, texts alone",
+        "beside images",
+        {
+            "text_config": {"model_type": "mistral", "head_dim": 16},
+            "vision_config": {"model_type": "pixtral", **SMALL_VISION},
+        },
+    ),
+    Row(
+        "gemma4",
+        "Gemma 4 E2B, texts alone",
+        "beside images and sounds, windows, values for each layer",
+        {
+            "text_config": {
+                "head_dim": 16,
+                "global_head_dim": 32,
+                "sliding_window": 12,
+                "layer_types": ALTERNATING,
+                "hidden_size_per_layer_input": 16,
+                "num_kv_shared_layers": 0,
+            },
+            "vision_config": SMALL_VISION,
+            "audio_config": None,
+        },
+    ),
 )
 
 RICHEST = {row.kind: row for row in ROWS}  # of each model_type the last, which has most of its own

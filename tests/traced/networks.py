@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 
-from models.networks.traced import TracedConfig, TracedDecoder
+from models.networks.traced import TracedConfig, TracedDecoder, class_of
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
 PADDING, END = 3, 2
@@ -47,6 +47,7 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("rotary_dim", "qk_rope_dim"), 8),
     **dict.fromkeys(("query_pre_attn_scalar",), 24),
     **dict.fromkeys(("layer_norm_groups",), 4),
+    **dict.fromkeys(("depth", "vision_n_layers"), 1),
     "bos_token_id": 1,
     "eos_token_id": END,
     "pad_token_id": PADDING,
@@ -69,6 +70,9 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     values = {name: value for name, value in SIZES.items() if name in stated}
     if "qk_rope_head_dim" in stated:  # in which `head_dim` is that of the rotated part
         values["head_dim"] = values["qk_rope_head_dim"]
+    ropes = stated.get("rope_parameters")
+    if isinstance(ropes, dict) and "_vl" in model_type:  # pairs of a head by time, row and column
+        values["rope_parameters"] = {**ropes, "mrope_section": [2, 3, 3]}
     if "attention_types" in stated:
         values["attention_types"] = [[["global", "local"], 1]]
     layers = stated.get("layer_types")
@@ -78,6 +82,10 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["num_hidden_layers"] = len(values["layer_types"])
     elif isinstance(layers, list):
         values["layer_types"] = layers[:1] * 2
+    for part in getattr(default, "sub_configs", {}):
+        of_part = getattr(default, part, None)
+        if of_part is not None:  # of texts, or of other media, which are small then
+            values[part] = tiny_config(of_part.model_type, **changes).to_dict()
     return factory(**{**values, **changes})
 
 
@@ -85,8 +93,8 @@ def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> Trace
     """A network as an import has it."""
     torch.manual_seed(2)
     config = tiny_config(model_type, **changes)
-    factory: Any = transformers.AutoModelForCausalLM
-    network = factory.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    made = class_of(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
+    network = made.eval()
     network.requires_grad_(requires_grad=False)
     for parameter in network.parameters():
         noise = torch.randn_like(parameter) * gain

@@ -298,11 +298,13 @@ class Emit:
         index = len(self.presents) // 2
         layer, past = self.layers[index], self.pasts[2 * index : 2 * index + 2]
         size = past[0].shape[-1]
-        inputs = [_joined(each, size) for each in (call.query, call.key, call.value)]
+        num_cached = past[0].shape[1]
+        key, value = (repeated(each, num_cached) for each in (call.key, call.value))
+        inputs = [_joined(each, size) for each in (call.query, key, value)]
         behind = [None] * 4 + [call.sinks] if call.sinks is not None else []
         options: dict[str, Any] = {
             "num_heads": layer.num_heads,
-            "kv_num_heads": layer.num_kv_heads,
+            "kv_num_heads": num_cached,
             "scale": layer.scale,
         }
         if call.softcap:
@@ -319,6 +321,12 @@ class Emit:
         self.presents += present
         output: Tensor = output_BSD.view(*output_BSD.shape[:-1], layer.num_heads, size)
         return output if layer.value_size == size else output[..., : layer.value_size]
+
+
+def repeated(heads_BHSDh: Tensor, num_heads: int) -> Tensor:
+    """Each head of keys or values as often as makes `num_heads`, which another layer has."""
+    times = num_heads // heads_BHSDh.shape[1]
+    return heads_BHSDh if times == 1 else heads_BHSDh.repeat_interleave(times, dim=1)
 
 
 def _joined(tensor_BHSDh: Tensor, size: int) -> Tensor:

@@ -30,7 +30,8 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
     """The float32 graph, or `ExportError` unless each layer's attention became one node."""
     layers = layers_of(decoder)
     pasts, presents = zip(*cache_names(len(layers)), strict=True)
-    size = (NUM_ROWS, layers[0].num_kv_heads, NUM_CACHED, max(each.head_size for each in layers))
+    num_kv_heads = max(each.num_kv_heads for each in layers)
+    size = (NUM_ROWS, num_kv_heads, NUM_CACHED, max(each.head_size for each in layers))
     step, cached = StepExample.made(), torch.export.Dim("cache")
     tensors = (*step.tensors, *(torch.zeros(size) for _ in pasts))
     (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
@@ -74,9 +75,13 @@ def layers_of(decoder: TracedDecoder) -> list[Layer]:
             f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "
             "attention by transformers' interface, and all of them must"
         )
-    heads = {each.num_kv_heads for each in layers}
-    if len(heads) > 1:
-        raise ExportError(f"layers have {sorted(heads)} heads of keys, but must have one number")
+    most = max(each.num_kv_heads for each in layers)
+    if any(most % each.num_kv_heads or each.num_heads % most for each in layers):
+        heads = sorted({each.num_kv_heads for each in layers})
+        raise ExportError(
+            f"layers have {heads} heads of keys, of which the largest must be a multiple of each, "
+            "and part each layer's heads evenly"
+        )
     return layers
 
 

@@ -26,6 +26,16 @@ def test_a_traced_graph_computes_what_transformers_does(model_type: str) -> None
     assert parity.changed_tokens == 0
 
 
+def test_layers_may_have_other_numbers_and_sizes_of_heads() -> None:
+    """Gemma 4's full layers have fewer and larger heads of keys than those with windows."""
+    decoder = tiny_decoder(
+        "gemma4_text", num_global_key_value_heads=1, attention_k_eq_v=True, global_head_dim=32
+    )
+    heads = {(layer.num_kv_heads, layer.key_size) for layer in layers_of(decoder)}
+    assert heads == {(2, 16), (1, 32)}
+    check_traced(decoder, trace_traced(decoder))
+
+
 def test_masks_are_read_and_not_taken_from_an_argument() -> None:
     """Olmoe passes a window to its attention that its mask does not have."""
     masks = [layer.mask for layer in layers_of(tiny_decoder("olmoe", sliding_window=WINDOW))]

@@ -15,7 +15,7 @@ from models.checkpoints.traced_types import causal_classes, is_traced
 from models.errors import CheckpointError, SettingError
 from models.networks.llama import Llama
 from models.networks.traced import TracedDecoder
-from tests.decoders.rows import tokenizer
+from tests.decoders.rows import Row, tokenizer
 from tests.traced.networks import tiny_decoder
 
 WEIGHTS = "model.safetensors"
@@ -127,5 +127,27 @@ def test_a_plan_says_that_the_network_is_traced(folder: Path) -> None:
 def test_the_table_of_transformers_is_read_of_its_source() -> None:
     """The importer names no family: the library's own table has them."""
     classes = causal_classes()
-    assert classes["glm4"] == "Glm4ForCausalLM"
+    assert classes["glm4"] == ("Glm4ForCausalLM",)
+    assert classes["qwen3_vl"] == ("Qwen3VLForConditionalGeneration",)
     assert len([name for name in classes if name not in known_types()]) > 100
+
+
+def test_of_a_network_of_several_media_the_part_for_texts_is_taken(tmp_path: Path) -> None:
+    """What reads images is left out, and the class that the folder states is the one that is read.
+
+    Qwen3-VL's texts have the same logits without it.
+    """
+    words = tokenizer()
+    sizes = {"depth": 1, "hidden_size": 32, "num_heads": 2, "out_hidden_size": 64}
+    row = Row("qwen3_vl", "", "", {"text_config": {"head_dim": 16}, "vision_config": sizes})
+    whole = row.network(words.get_vocab_size())
+    whole.save_pretrained(tmp_path)
+    words.save(str(tmp_path / "tokenizer.json"))
+    checkpoint = load_checkpoint(tmp_path)
+    assert not [name for name in checkpoint.model.state_dict() if "visual" in name]
+    ids = torch.arange(20)[None]
+    with torch.inference_mode():
+        assert torch.equal(checkpoint.model(ids), whole(ids).logits)
+    save_checkpoint(checkpoint, tmp_path / "saved")
+    with torch.inference_mode():
+        assert torch.equal(load_checkpoint(tmp_path / "saved").model(ids), whole(ids).logits)
