@@ -78,6 +78,14 @@ class Settings:
         "Names of the models to serve, separated by commas; * means all. If empty, all models are "
         "served, or under explicit control no model is loaded at start.",
     )
+    model_alias: str = _models(
+        "",
+        "Further names of models, NAME=MODEL, separated by commas; they are listed, and taken "
+        "wherever a request names a model. A model of that name goes first.",
+    )
+    any_model_name: bool = _models(
+        False, "Where one model is served, take any name in a request for it."
+    )
     repository_poll_s: float = _models(
         15.0, "Seconds between two checks of the repository in poll mode.", 0.1
     )
@@ -572,6 +580,7 @@ class Settings:
                     f"--http-allowed-origins has '{origin}', expected scheme://host or "
                     "scheme://host:port, without a path"
                 )
+        aliases_of(self)
         if bool(self.tls_cert) != bool(self.tls_key):
             raise SettingError("--tls-cert and --tls-key must both be set, or neither")
         if self.tls_client_ca and not self.tls_cert:
@@ -592,6 +601,24 @@ class Settings:
 def listed(text: str) -> list[str]:
     """The parts between commas, in lower case."""
     return [part for part in (each.strip().lower() for each in text.split(",")) if part]
+
+
+def aliases_of(settings: Settings) -> dict[str, str]:
+    """The models by their further names. Raises `SettingError`."""
+    aliases: dict[str, str] = {}
+    for part in filter(None, map(str.strip, settings.model_alias.split(","))):
+        name, equals, model = (each.strip() for each in part.partition("="))
+        if not (name and equals and model):
+            raise SettingError(f"--model-alias has '{part}', expected NAME=MODEL")
+        if name in aliases:
+            raise SettingError(f"--model-alias has the name '{name}' twice, expected it once")
+        aliases[name] = model
+    if chained := [name for name, model in aliases.items() if model in aliases]:
+        raise SettingError(
+            f"--model-alias has '{chained[0]}={aliases[chained[0]]}', expected a model and no "
+            "further name of one"
+        )
+    return aliases
 
 
 def _any_of(choices: tuple[str, ...]) -> str:

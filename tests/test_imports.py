@@ -106,7 +106,8 @@ ROOMS = {
     "service/http/routes": Room("http/status http/request"),
     "service/http/stream": Room("http/status http/request"),
     "service/http/shared": Room(
-        "errors grammars calls api http/numbers http/status http/wire http/request http/routes"
+        "errors settings grammars calls api http/numbers http/status http/wire http/request"
+        " http/routes"
     ),
     "service/http/kserve": Room(
         "errors contract settings calls repository api http/status http/wire http/body"

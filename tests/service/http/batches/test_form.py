@@ -1,6 +1,7 @@
 """Bodies of forms: what urllib3 writes is read back, and what is no form is refused."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,8 @@ TYPE = "multipart/form-data; boundary=b"
     boundary=some.sampled_from(["abc", "----WebKitFormBoundary7MA4YWxkTrZu0gW", "a'()+_,-./:=?b"]),
 )
 def test_a_form_is_read_as_it_was_written(content: bytes, name: str, boundary: str) -> None:
-    fields = {"file": (name, content, "application/octet-stream"), "purpose": "batch"}
+    kind = "application/octet-stream"
+    fields: dict[str, Any] = {"file": (name, content, kind), "purpose": "batch"}
     body, _ = encode_multipart_formdata(fields, boundary)
     if b"\r\n--" + boundary.encode() in b"\r\n" + content:
         return  # a client takes another boundary

@@ -44,7 +44,7 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str, str | None]] = [
     (lambda each: {**each, "body": {"input": "x" * MAX_BYTES}}, "line_too_long", None),
     *(
         (
-            lambda each, name=name: {k: v for k, v in each.items() if k != name},  # type: ignore[misc]
+            lambda each, name=name: {k: v for k, v in each.items() if k != name},
             "missing_required_parameter",
             name,
         )
