@@ -18,7 +18,7 @@ TYPE = "multipart/form-data; boundary=b"
 @given(
     content=some.binary(max_size=300)
     | some.lists(some.sampled_from([b"\r\n", b"--", b"b", b"x", b"--b"])).map(b"".join),
-    name=NAMES.filter(lambda name: not set(name) & set('"\\%')),
+    name=NAMES.map(str.strip).filter(lambda name: name and not set(name) & set('"\\%<>')),
     boundary=some.sampled_from(["abc", "----WebKitFormBoundary7MA4YWxkTrZu0gW", "a'()+_,-./:=?b"]),
 )
 def test_a_form_is_read_as_it_was_written(content: bytes, name: str, boundary: str) -> None:
