@@ -218,7 +218,7 @@ ROOMS = {
     "commands/ask/bulk": Room(
         "errors ask/asked ask/files ask/lines ask/message_json ask/progress ask/client"
         " ask/in_flight ask/options service",
-        "answering",
+        "answering batch_lines job",
     ),
     "commands/ask": Room(
         "errors flags pictures ask/asked ask/files ask/lines ask/message_json ask/progress"
@@ -289,6 +289,7 @@ OWNERS = {
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
+        f"{ASKING}bulk/batch_lines.py",
         *("service/http/", "service/calls/", "service/api/codec.py", "service/api/generation.py"),
         *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),

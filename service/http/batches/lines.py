@@ -51,7 +51,10 @@ def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def read_line(content: bytes, endpoint: str, max_bytes: int) -> Line:
-    """The request of a line. Raises `Fault`, without a number."""
+    """The request of a line, of any path of `/v1` without an endpoint.
+
+    Raises `Fault`, without a number.
+    """
     if len(content) > max_bytes:
         raise Fault(
             "line_too_long",
@@ -72,7 +75,9 @@ def read_line(content: bytes, endpoint: str, max_bytes: int) -> Line:
         )
     if method != "POST":
         raise Fault("invalid_method", f"method is '{method[:MAX_SHOWN]}', expected POST", "method")
-    if url != endpoint:
+    if not endpoint and not url.startswith("/v1/"):
+        raise Fault("invalid_url", f"url is '{url[:MAX_SHOWN]}', expected one below /v1", "url")
+    if endpoint and url != endpoint:
         raise Fault(
             "mismatched_url",
             f"url is '{url[:MAX_SHOWN]}', expected '{endpoint}' as the batch's endpoint",
