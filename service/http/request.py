@@ -83,7 +83,7 @@ class _NoExchange:
     has_left = is_over = has_begun = False
 
     def let_go(self) -> None:
-        """Nothing is held."""
+        """No-op: a request without a connection holds no exchange."""
 
 
 def own_scope(path: str) -> dict[str, Any]:

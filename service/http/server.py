@@ -134,7 +134,7 @@ class HttpServer:
 
 
 def _batches(settings: Settings, front: Front, repository: ModelRepository) -> Runner | None:
-    """What runs batches, where there is a folder for them. Raises `SettingError`."""
+    """The runner of batches; None without a folder for them. Raises `SettingError`."""
     if not settings.batch_folder:
         return None
 

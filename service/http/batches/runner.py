@@ -45,7 +45,7 @@ Ask: TypeAlias = Callable[[str, bytes], Awaitable[LineAnswer]]
 
 
 class _Done(msgspec.Struct):
-    """What is read of a result when a batch goes on."""
+    """The part of a result that is read when a batch goes on."""
 
     custom_id: str
 
