@@ -158,8 +158,7 @@ CLIENTS = (
         ("openai",),
         "models, completions by text and ids, `logprobs`, streams with `n` and usage, chats whole "
         "and streamed, `parse` of schemas and of functions, raw responses, embeddings in base64 "
-        "and numbers, errors by class, 20 asynchronous calls, an abandoned stream; files and "
-        "batches from upload to results; `AzureOpenAI`",
+        "and numbers, errors by class, 20 asynchronous calls, an abandoned stream",
     ),
     Client(
         "openai",

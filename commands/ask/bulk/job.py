@@ -29,7 +29,7 @@ Ask = Callable[[Sequence[str]], Any]
 
 
 class LineWork(Protocol):
-    """What is asked for each line, and what the results are; `Work` is that of texts."""
+    """Requests for lines of a file, and their results; `Work` is that of texts."""
 
     @property
     def rows(self) -> Rows: ...
