@@ -206,7 +206,9 @@ ROOMS = {
     "commands/ask/lines": Room(),
     "commands/ask/message_json": Room("ask/client"),
     "commands/ask/progress": Room("errors"),
-    "commands/ask/client": Room("service", "access client health methods refusal tensor_client"),
+    "commands/ask/client": Room(
+        "service", "access client health http_transport methods refusal tensor_client"
+    ),
     "commands/ask/in_flight": Room("ask/lines ask/client"),
     "commands/ask/verbs": Room(),
     "commands/ask/served": Room("ask/client ask/verbs"),
