@@ -80,7 +80,8 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
     write_repository(repository)
     likelihoods = write_llama(repository, folder)
     write_tokenizer(repository, tokenizer_folder)
-    with ServerProcess(repository, "--http-port", "0") as server:
+    batches = ("--batch-folder", str(folder / "batches"))
+    with ServerProcess(repository, "--http-port", "0", *batches) as server:
         yield {
             "ATTENDANT_URL": f"http://{server.http_address}",
             "ATTENDANT_TOKENIZER": str(tokenizer_folder),
