@@ -34,11 +34,12 @@ class Room:
 ROOMS = {
     "service/errors": Room(),
     "service/records": Room(),
+    "service/families": Room(),
     "service/contract": Room("errors"),
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
     "service/calls": Room("errors grammars"),
-    "service/text": Room("errors calls contract runtime"),
+    "service/text": Room("errors families calls contract runtime"),
     "service/grammars": Room("errors runtime"),
     "service/observe": Room(
         "errors records settings",
@@ -49,9 +50,9 @@ ROOMS = {
     ),
     "service/generation/text_stream": Room(),
     "service/generation/adapter_places": Room("contract"),
-    "service/generation/choosing": Room("errors grammars calls"),
+    "service/generation/choosing": Room("errors families grammars calls"),
     "service/generation/sequence": Room(
-        "records contract grammars calls generation/choosing generation/text_stream"
+        "families records contract grammars calls generation/choosing generation/text_stream"
     ),
     "service/generation/stream": Room("errors generation/choosing generation/sequence"),
     "service/generation/cache": Room("generation/sequence"),
@@ -72,7 +73,8 @@ ROOMS = {
     ),
     "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
-        "errors records contract settings runtime text grammars calls observe batching generation"
+        "errors families records contract settings runtime text grammars calls observe batching"
+        " generation"
         " generation/choosing generation/sequence generation/stream generation/decoders"
         " serving/tasks"
     ),
@@ -84,8 +86,9 @@ ROOMS = {
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
-        "errors records contract settings runtime text grammars calls observe generation/choosing"
-        " generation/sequence generation/stream serving serving/tasks repository"
+        "errors families records contract settings runtime text grammars calls observe"
+        " generation/choosing generation/sequence generation/stream serving serving/tasks"
+        " repository"
     ),
     "service/rpc": Room(
         "errors records settings observe serving api",
@@ -115,8 +118,8 @@ ROOMS = {
         "metadata routes",
     ),
     "service/http/openai": Room(
-        "errors settings grammars calls api http/numbers http/status http/request http/routes"
-        " http/stream http/shared",
+        "errors settings families grammars calls api http/numbers http/status http/request"
+        " http/routes http/stream http/shared",
         "adapters chat chat_fields chat_plan completions embeddings tokens tool_calls",
     ),
     "service/http/batches/lines": Room(),
@@ -321,6 +324,7 @@ POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
     *("calls/generation", "calls/methods", "calls/texts", "calls/tokens"),
+    *(f"families/{name}" for name in ("call_forms", "marks", "thought_budget", "thoughts")),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",

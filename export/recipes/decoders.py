@@ -33,7 +33,7 @@ from export.graphs.prefill import trace_prefill
 from export.graphs.traced.decoder import trace_traced
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
-from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
+from export.precision.kept import FLOAT_WEIGHTS, float_products, forms_of, keep_stored
 from export.precision.moments import SampledRounding
 from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values, sample_rows
@@ -181,7 +181,7 @@ class _Decoder:
             parity.to_dict(),
             perplexity=self._checked_perplexity(graph, precision),
             kv_cache="int8" if prefill else "",
-            weights=forms_of(graph),
+            weights=forms_of(graph) or self._forms_left(precision),
             device="cpu",  # CUDA's GroupQueryAttention has no float32
         )
         return Built(graph, variant, prefill, adapted=self._with_adapters(graph, precision))
@@ -313,10 +313,11 @@ class _Decoder:
         return network_perplexity(self.network, self.windows)
 
     def _quantize(self, graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
+        left = self._left_float
         if precision == "int8":
-            return quantize_rows(graph)
+            return quantize_rows(graph, left)
         if precision == "int8-weights":
-            return quantize_blocks(graph, bits=8)
+            return quantize_blocks(graph, bits=8, left_float=left)
         if precision == "stored":
             graph = keep_stored(graph, self.checkpoint.kept())
             if not forms_of(graph).keys() - {FLOAT_WEIGHTS}:
@@ -325,7 +326,23 @@ class _Decoder:
                     "rounded its weights to, as where an adapter was merged: choose fp32 or int8"
                 )
             return graph
-        return quantize_blocks(graph, bits=4, round_weights=self._compensating)
+        rounding = self._compensating
+        return quantize_blocks(graph, bits=4, round_weights=rounding, left_float=left)
+
+    def _forms_left(self, precision: Precision) -> dict[str, int]:
+        """The number of products in float of a graph that rounds the others again."""
+        number = 0 if precision in FLOAT else len(self._left_float)
+        return {FLOAT_WEIGHTS: number} if number else {}
+
+    @cached_property
+    def _left_float(self) -> frozenset[int]:
+        """Places of the products whose weights the folder left in float, beside rounded ones."""
+        kept = self.checkpoint.kept()
+        if not kept or isinstance(self.network, TracedDecoder):
+            return frozenset()
+        if self._evened is self.network:
+            return float_products(self._traced, kept)
+        return float_products(trace_decoder(self.network, precision="fp32"), kept)
 
     @cached_property
     def _compensating(self) -> SampledRounding:
