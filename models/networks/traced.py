@@ -53,7 +53,7 @@ class TracedDecoder(nn.Module):
         import transformers
         from transformers.initialization import no_init_weights
 
-        values = dict(config.values)
+        values = _decoded(dict(config.values))
         made = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
         with torch.device("cpu"), no_init_weights(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -116,6 +116,15 @@ def leave_out_other_media(network: Any) -> None:  # noqa: ANN401
         for name, child in list(parent.named_children()):
             if isinstance(child, PreTrainedModel) and not isinstance(child.config, text):
                 setattr(parent, name, None)
+
+
+def _decoded(value: Any) -> Any:  # noqa: ANN401 - of config.json
+    """The value, where numbers that JSON has not are as transformers writes them: by name."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {name: _decoded(each) for name, each in value.items()}
+    return [_decoded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def pin_positions(network: nn.Module, context: int) -> None:
