@@ -15,7 +15,7 @@ from torch import nn
 
 from export.checks.decoding import random_rows
 from export.errors import ExportError
-from export.graphs.cached_decoder import DecoderNetwork
+from export.graphs.cached_decoder import AnyDecoder
 from export.graphs.graph import open_session
 from service.contract.adapter import Adapter, Factors
 from service.generation.decoders.adapter_buffers import AdapterShape
@@ -27,7 +27,7 @@ SIZE = 0.5  # of what an adapter adds to a product, beside the product of weight
 
 
 def check_adapted(
-    network: DecoderNetwork, plain: onnx.ModelProto, adapted: onnx.ModelProto, *, is_exact: bool
+    network: AnyDecoder, plain: onnx.ModelProto, adapted: onnx.ModelProto, *, is_exact: bool
 ) -> None:
     """Raise `ExportError` where a row differs from its own weights.
 
@@ -78,7 +78,7 @@ def random_adapter(network: nn.Module, shape: AdapterShape, seed: int) -> Adapte
     return Adapter("", factors)
 
 
-def merged(network: DecoderNetwork, adapter: Adapter) -> DecoderNetwork:
+def merged(network: AnyDecoder, adapter: Adapter) -> AnyDecoder:
     """A copy of the network with an adapter in its weights."""
     copied = copy.deepcopy(network)
     for module, factors in adapter.factors.items():
@@ -90,7 +90,7 @@ def merged(network: DecoderNetwork, adapter: Adapter) -> DecoderNetwork:
     return copied
 
 
-def _last_logits(network: DecoderNetwork, ids: list[int]) -> np.ndarray:
+def _last_logits(network: AnyDecoder, ids: list[int]) -> np.ndarray:
     with torch.inference_mode():
         logits_V: np.ndarray = network(torch.tensor([ids]))[0, -1].float().numpy()
     return logits_V
