@@ -7,6 +7,7 @@ them, with the other and with none share every run.
 # ruff: noqa: N806 - suffixes are array layouts: V vocabulary
 
 import copy
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -21,6 +22,7 @@ from service.contract.adapter import Adapter, Factors
 from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.decoders.decoder import OnnxDecoder
 
+Network = TypeVar("Network", bound=nn.Module)
 MAX_ERROR = 1e-3  # of logits, as of the plain graph in float32
 PROMPT_TOKENS = (7, 7, 7)
 SIZE = 0.5  # of what an adapter adds to a product, beside the product of weights of the same size
@@ -78,7 +80,7 @@ def random_adapter(network: nn.Module, shape: AdapterShape, seed: int) -> Adapte
     return Adapter("", factors)
 
 
-def merged(network: AnyDecoder, adapter: Adapter) -> AnyDecoder:
+def merged(network: Network, adapter: Adapter) -> Network:
     """A copy of the network with an adapter in its weights."""
     copied = copy.deepcopy(network)
     for module, factors in adapter.factors.items():

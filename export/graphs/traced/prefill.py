@@ -83,6 +83,8 @@ class _Prefill(nn.Module):
         query_BSQ = rows.packing.unpack(joined(call.query, self.size))
         options = options_of(layer, self.num_heads)
         mask_SS = rows.within(layer.mask.window)
-        context_1NQ = rows.packing.pack(attend(query_BSQ, *padded, mask_SS, options))
+        key_BSE, value_BSE = padded
+        context_BSQ = attend(query_BSQ, key_BSE, value_BSE, mask_SS, options)
+        context_1NQ = rows.packing.pack(context_BSQ)
         output = context_1NQ.view(*context_1NQ.shape[:-1], layer.num_heads, self.size)
         return output[..., : layer.value_size]
