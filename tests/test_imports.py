@@ -177,7 +177,8 @@ ROOMS = {
         " service/serving/tasks/answers service/serving/tasks/entities service/serving/tasks/task"
     ),
     "export/certificates": Room(
-        "checks models service/errors service/calls/conversation service/text"
+        "adopted checks models service/errors service/calls/conversation service/text"
+        " service/contract service/runtime/session service/generation/decoders/decoder"
     ),
     "export/writer": Room(
         "errors settings graphs models service/errors service/contract service/serving/tasks/table"

@@ -4,30 +4,31 @@ Imports no PyTorch.
 """
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from onnx import ModelProto
 
-from export.adopted.files import data_files, read_graph
+from export.adopted.files import read_graph, take_data
 from models.checkpoints.folder_plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedGraph:
-    """A graph without its external data, and the files that have these."""
+    """A graph without its external data, and the files that have these, by their new names."""
 
     model: ModelProto
-    data: tuple[Path, ...]
+    data: Mapping[str, Path]
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """The graph of a plan. Raises `ExportError`."""
         path = plan.folder / plan.graph
         model = read_graph(path, plan.folder)
-        return cls(model, tuple(data_files(model, path, plan.folder)))
+        return cls(model, take_data(model, path, plan.folder))
 
     def copy_data(self, target: Path) -> list[Path]:
         """The files of external data, copied into a folder."""
-        return [Path(shutil.copyfile(file, target / file.name)) for file in self.data]
+        return [shutil.copyfile(file, target / name) for name, file in self.data.items()]

@@ -16,6 +16,7 @@ import onnx
 from commands.folders.cache import MODEL
 from commands.folders.configuration import without_name
 from commands.folders.graphs import OpenedGraph
+from commands.folders.onnx_certificate import with_certificate
 from commands.folders.onnx_decoders import is_decoder, make_decoder
 from commands.folders.onnx_reading import Reading, read, rows_of
 from export.adopted.comparison import GraphComparison, compare, longest_run
@@ -48,8 +49,17 @@ def make(job: dict[str, Any], repository: Path, on_step: OnStep) -> dict[str, An
     plan.check()
     opened = OpenedGraph.of(plan)
     if is_decoder(plan, opened, settings):
-        return make_decoder(plan, opened, settings, repository, on_step)
-    return make_encoder(read(plan, settings, opened), settings, repository, on_step)
+        facts = make_decoder(plan, opened, settings, repository, on_step)
+        vectors = None
+    else:
+        try:
+            reading = read(plan, settings, opened)
+            facts = make_encoder(reading, settings, repository, on_step)
+        except ExportError as error:
+            raise ExportError(f"{plan.graph} is not served: {error}") from error
+        vectors = reading.pooled_vectors
+    on_step("comparing with transformers")
+    return with_certificate(plan, settings, repository / MODEL, facts, vectors)
 
 
 def make_encoder(

@@ -55,12 +55,24 @@ class Reading:
         return self.opened.model
 
     @property
+    def own_vectors(self) -> str:
+        """The output with ready vectors that is taken; empty where hidden states are pooled."""
+        ready = [name for name in READY_VECTORS if name in outputs_of(self.model)]
+        is_taken = self.folder.task == "embedding" and ready and self.purpose.has_own_vectors
+        return ready[0] if is_taken else ""
+
+    @property
     def pooling_description(self) -> str:
         """A description of how vectors are made, for people."""
-        ready = [name for name in READY_VECTORS if name in outputs_of(self.model)]
-        if self.folder.task == "embedding" and ready and self.purpose.has_own_vectors:
-            return f"the graph's own {ready[0]}"
+        if self.own_vectors:
+            return f"the graph's own {self.own_vectors}"
         return self.folder.pooling_description
+
+    @property
+    def pooled_vectors(self) -> VectorUse | None:
+        """The way from hidden states to vectors, where the graph has it or the files state it."""
+        is_known = not self.own_vectors or self.folder.is_pooling_stated
+        return self.purpose.vectors if is_known else None
 
     @property
     def examples(self) -> dict[str, Any]:

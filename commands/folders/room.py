@@ -81,7 +81,7 @@ def check_room(
             f"{source.name}: a folder {plan.what}, {what}, "
             f"{amount(plan.num_bytes)} of weights{fetched}; the export takes about "
             f"{cost.seconds:.0f} s, {amount(cost.export_memory_bytes)} of memory and "
-            f"{amount(cost.disk_bytes)} of disk"
+            f"{amount(cost.disk_bytes)} of disk" + f"; {plan.beside}" * bool(plan.beside)
         )
     if target.device == "cpu":  # on a GPU, weights are in its memory
         _check_memory(source, plan, cost, reports)

@@ -25,10 +25,10 @@ class FolderSettings(Settings):
     )
     variant: str | None = setting(
         None,
-        "Graph to serve of a folder that has several in ONNX: what its file's name ends with, as "
-        "q4 of model_q4.onnx, or the name; fp32 is model.onnx. Also ID:VARIANT. Of a folder with "
-        "weights too it takes the graph in their place.",
-        shown="fp32, or what there is",
+        "Form of the network to serve, of a folder that has several: weights, or a graph in ONNX "
+        "by what its file's name ends with, as q4 of model_q4.onnx, or by the name; fp32 is "
+        "model.onnx. Also ID:VARIANT.",
+        shown="weights, else fp32, or what there is",
     )
     refresh: bool = setting(False, "Export folders anew, also those whose exports are kept.")
     folder_cache: Path | None = setting(

@@ -98,9 +98,14 @@ class Verification:
         }
 
 
-def verify(client: Client, model: ModelFacts, case: Case) -> Verification:
-    """The comparisons of a served model with the case that was read of its folder."""
-    certificate = certify(case)
+def verify(
+    client: Client, model: ModelFacts, case: Case, certificate: Certificate | None = None
+) -> Verification:
+    """The comparisons of a served model with the case that was read of its folder.
+
+    The certificate of the case is made unless it is given.
+    """
+    certificate = certificate or certify(case)
     served = Served(client, model.name, replace(case, max_bytes=math.inf))
     limit = LIMITS.get(model.precision, math.inf)
     found = [_row_of(each, served, limit) for each in QUESTIONS if each.is_for(case)]
@@ -217,8 +222,9 @@ def _labelled(case: Case, row: Texts) -> np.ndarray:
 
 def _fills(served: Served, row: Texts) -> np.ndarray:
     """Log probabilities of all words: the server's of the likeliest, the import's of the others."""
-    (result,) = served.ask(FillMask(served.name, texts=list(row), top_k=NUM_WORDS)).results
     values = sides.our_words(served.case, row)
+    top_k = min(NUM_WORDS, served.case.checkpoint.tokenizer.get_vocab_size())
+    (result,) = served.ask(FillMask(served.name, texts=list(row), top_k=top_k)).results
     for fill in result.masks[0].fills:
         values[0, fill.token_id] = fill.logprob
     return values

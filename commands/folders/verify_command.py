@@ -1,8 +1,11 @@
 """`attendant verify`: arguments in, lines or JSON out."""
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,9 +16,15 @@ from commands.flags import command_of, flag, flags_of
 from commands.folders.cache import Cache
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import folder_of, parse_source
-from models.checkpoints.folder_plan import name_of
+from models.checkpoints.folder_plan import ONNX, name_of
+from models.checkpoints.graph_files import WEIGHTS, GraphWish
+from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from models.recipes.import_settings import ImportSettings
+
+if TYPE_CHECKING:
+    from export.certificates.case import Case
+    from export.certificates.certificate import Certificate
 
 TIMEOUT_S = 30.0
 OF_SERVING_ALONE = ("refresh", "folder_cache_bytes")
@@ -29,6 +38,7 @@ def _verify(
     revision: str | None,
     offline: bool,
     folder_cache: Path | None,
+    variant: str | None,
     **values: Any,
 ) -> None:
     from commands.train.messages import messages
@@ -36,19 +46,16 @@ def _verify(
     server = read_server(values)
     with messages("verify"):
         folders = FolderSettings(revision=revision, offline=offline, folder_cache=folder_cache)
-        folder, imports = _folder_of(model, source, folders)
+        origin = _origin_of(model, source, variant, folders)
         from commands.ask.client.client import Client
-        from commands.folders.importing import case_of, read_checkpoint
         from commands.folders.verification import verify as verified
 
-        settings = ImportSettings(**imports)
-        checkpoint = read_checkpoint(str(folder), settings)
         try:
-            with Client(*server) as client, case_of(checkpoint, folder, settings) as case:
+            with Client(*server) as client, _imported(origin) as (case, certificate):
                 served = [each for each in client.models().models if each.name == model]
                 if not served:
                     raise CheckpointError(f"the server has no model '{model}'")
-                found = verified(client, served[-1], case)
+                found = verified(client, served[-1], case, certificate)
         except CallError as error:
             print_error(f"{error.status}: {error.text}")
             raise typer.Exit(FAILURE) from error
@@ -77,18 +84,49 @@ verify = command_of(
 )
 
 
-def _folder_of(
-    model: str, source: str | None, settings: FolderSettings
-) -> tuple[Path, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """A folder that a model was made of, its graph, and the settings of its import."""
+
+    folder: Path
+    variant: str | None = None  # the graph, where it was made of one
+    imports: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _origin_of(
+    model: str, source: str | None, variant: str | None, settings: FolderSettings
+) -> _Origin:
     """The folder of a model, and how it was imported."""
     if source:
-        return folder_of(parse_source(source), settings), {}
+        given = parse_source(source)
+        wish = GraphWish(given.variant or variant)
+        return _Origin(folder_of(given, settings, wish=wish), wish.variant)
     entries = Cache(settings.cache, settings.folder_cache_bytes).entries()
     for entry in reversed(entries):
         facts = entry.facts
         if name_of(str(facts["source"])) == model or name_of(str(facts["folder"])) == model:
-            return Path(str(facts["folder"])), dict(facts.get("options", {}).get("import", {}))
+            imports = dict(facts.get("options", {}).get("import", {}))
+            return _Origin(Path(str(facts["folder"])), facts.get("graph", WEIGHTS), imports)
     raise CheckpointError(
         f"no kept export in {settings.cache} has the name '{model}': say what it was made of by "
         "--source FOLDER"
     )
+
+
+@contextmanager
+def _imported(origin: _Origin) -> Iterator["tuple[Case, Certificate | None]"]:
+    """The model that an import makes of the folder, while this is entered."""
+    settings = ImportSettings(**origin.imports)
+    plan = recognise(origin.folder, GraphWish(origin.variant))
+    plan.check()
+    if plan.form == ONNX.name:
+        from commands.folders.onnx_remaking import remade
+
+        with remade(plan, origin.imports) as made:
+            yield made
+        return
+    from commands.folders.importing import case_of, read_checkpoint
+
+    checkpoint = read_checkpoint(str(origin.folder), settings)
+    with case_of(checkpoint, origin.folder, settings) as case:
+        yield case, None

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from export.adopted.tasks import Adopted
-from export.errors import ExportError
+from export.errors import ExportError, reason_of_runtime
 from service.contract.tensors import Arrays
 from service.errors import LoadError, ModelFailed
 from service.runtime.session import OnnxSession, SessionOptions
@@ -120,7 +120,8 @@ def opened(graph: Path) -> OnnxSession:
     try:
         return OnnxSession(graph, SessionOptions())
     except LoadError as error:
-        raise ExportError(f"ONNX Runtime cannot open the graph: {error}") from error
+        reason = reason_of_runtime(error)
+        raise ExportError(f"ONNX Runtime cannot open the graph: {reason}") from error
 
 
 def _beside_others(
@@ -144,7 +145,8 @@ def _run(session: OnnxSession, inputs: Arrays, outputs: Sequence[str]) -> dict[s
     try:
         return dict(zip(outputs, session.run(inputs, outputs), strict=True))
     except ModelFailed as error:
-        raise ExportError(f"the graph fails on a sample input: {error}") from error
+        reason = reason_of_runtime(error)
+        raise ExportError(f"the graph fails on a sample input: {reason}") from error
 
 
 def _largest(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:

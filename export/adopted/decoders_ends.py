@@ -20,7 +20,7 @@ from service.generation.decoders.shape import cache_names
 
 IDS, POSITIONS, LENGTHS, TOTAL = INPUTS
 MASK, LOGITS = "attention_mask", "logits"
-BRANCH = "use_cache_branch"
+BRANCH, BRANCH_WITH_PAST = "use_cache_branch", "then_branch"
 # Inputs that are the same in every run.
 CONSTANTS: Mapping[str, np.ndarray] = {
     BRANCH: np.ones(1, np.bool_),
@@ -121,11 +121,21 @@ def ends_of(
 
 
 def take_branch_with_past(model: ModelProto) -> None:
-    """Put the network with a past in the place of a choice between two; other graphs stay."""
+    """Put the network with a past in the place of a choice between two; other graphs stay.
+
+    Raises `ExportError` for a choice that is not whole.
+    """
     graph = model.graph
     for place, node in enumerate(graph.node):
         if node.op_type == "If" and BRANCH in node.input:
-            branch = next(each.g for each in node.attribute if each.name == "then_branch")
+            branch = next(
+                (each.g for each in node.attribute if each.name == BRANCH_WITH_PAST), None
+            )
+            if branch is None or len(branch.output) != len(node.output):
+                raise ExportError(
+                    f"the choice by '{BRANCH}' gives {len(node.output)} values, and its "
+                    f"{BRANCH_WITH_PAST} {0 if branch is None else len(branch.output)}"
+                )
             outputs = zip(branch.output, node.output, strict=True)
             renamed = [
                 helper.make_node("Identity", [inner.name], [outer])
@@ -194,7 +204,7 @@ def _sizes_of(caches: Mapping[str, ValueInfoProto]) -> tuple[int, int]:
 
 def _dims(value: ValueInfoProto) -> tuple[int, ...]:
     """Dims of a tensor; 0 where they vary."""
-    return tuple(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
+    return tuple(max(0, dim.dim_value) for dim in value.type.tensor_type.shape.dim)
 
 
 def _shown(dims: Iterable[int]) -> list[int | str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from export.adopted.decoders_ends import BRANCH, IDS, LOGITS, MASK, POSITIONS, Ends
-from export.errors import ExportError
+from export.errors import ExportError, reason_of_runtime
 from service.errors import LoadError, ModelFailed
 from service.generation.decoders.decoder import OnnxDecoder
 from service.generation.decoders.shape import cache_names
@@ -86,7 +86,8 @@ def greedy(path: Path, ends: Ends, max_tokens: int, window: int = 0) -> Greedy:
         runs = [original.continued(prompt, NUM_STEPS) for prompt in prompts]
         _, (long_logits,) = original.continued(long, 1)
     except (LoadError, ModelFailed) as error:
-        raise ExportError(f"{path.name} does not run as it is: {error}") from error
+        reason = reason_of_runtime(error)
+        raise ExportError(f"{path.name} does not run as it is: {reason}") from error
     tokens, logits = zip(*runs, strict=True)
     return Greedy(prompts, tokens, logits, long, long_logits)
 
@@ -107,7 +108,8 @@ def differences(path: Path, expected: Greedy) -> Differences:
         alone = _rerun(decoder, expected, [ALONE], 0)
         chunks = _in_chunks(decoder, expected.long)
     except (LoadError, ModelFailed) as error:
-        raise ExportError(f"the graph does not run over slots: {error}") from error
+        reason = reason_of_runtime(error)
+        raise ExportError(f"the graph does not run over slots: {reason}") from error
     same = sum(
         int((rows.argmax(axis=-1) == np.array(tokens)).sum())
         for rows, tokens in zip(together, expected.tokens, strict=True)

@@ -5,6 +5,7 @@ What a graph names stays in the folder: no path and no link leads out of it. Imp
 
 import math
 from collections.abc import Iterator
+from os.path import isfile  # Path.is_file raises for names that none can have
 from pathlib import Path, PurePosixPath
 
 import onnx
@@ -15,6 +16,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from export.adopted.editing import graphs_in
 from export.errors import ExportError
 from models.errors import shown
+from service.contract.manifest import MODEL_FILENAME
 
 BLOBS = "blobs"  # of the hub's cache, whose files are links into it
 MAX_GRAPH_BYTES = 2**31 - 1  # of a protobuf message
@@ -37,12 +39,15 @@ def read_graph(path: Path, root: Path) -> ModelProto:
     return model
 
 
-def data_files(model: ModelProto, path: Path, root: Path) -> list[Path]:
-    """The files of a graph's external data. Raises `ExportError` where one lacks what it names."""
+def take_data(model: ModelProto, path: Path, root: Path) -> dict[str, Path]:
+    """The files of a graph's external data, by the names that the graph has for them from now on.
+
+    No such name is that of another file of a model. Raises `ExportError` where a file lacks what
+    the graph names.
+    """
     needed: dict[str, int] = {}
-    for tensor in _tensors(model):
-        if not uses_external_data(tensor):
-            continue
+    tensors: list[tuple[TensorProto, str]] = []
+    for tensor in filter(uses_external_data, _tensors(model)):
         location, end = _place_of(tensor, path)
         place = PurePosixPath(location)
         if place.is_absolute() or len(place.parts) != 1 or ".." in place.parts:
@@ -50,10 +55,12 @@ def data_files(model: ModelProto, path: Path, root: Path) -> list[Path]:
                 f"{path} names its data {shown(location)}, and must name a file beside it"
             )
         needed[location] = max(end, needed.get(location, 0))
-    files = []
+        tensors.append((tensor, location))
+    files: dict[str, Path] = {}
+    renamed: dict[str, str] = {}
     for name, size in sorted(needed.items()):
         file = path.parent / name
-        if not file.is_file():
+        if not isfile(file):
             raise ExportError(f"{file} is missing, which {path.name} has its weights in: copy it")
         _check_inside(file, root)
         if file.stat().st_size < size:
@@ -61,7 +68,12 @@ def data_files(model: ModelProto, path: Path, root: Path) -> list[Path]:
                 f"{file} has {file.stat().st_size} bytes, and {path.name} reads {size} of it: "
                 "copy it again"
             )
-        files.append(file)
+        renamed[name] = f"{MODEL_FILENAME}.data{len(files)}"
+        files[renamed[name]] = file
+    for tensor, location in tensors:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = renamed[location]
     return files
 
 

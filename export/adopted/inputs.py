@@ -76,7 +76,7 @@ def originals(
 
 def dims_of(info: ValueInfoProto) -> Sequence[int | None]:
     """The axes of a tensor; None for one of any size."""
-    return [dim.dim_value or None for dim in info.type.tensor_type.shape.dim]
+    return [max(0, dim.dim_value) or None for dim in info.type.tensor_type.shape.dim]
 
 
 def _check(info: ValueInfoProto) -> None:

@@ -38,9 +38,9 @@ def found(model: ModelProto, *names: str, num_axes: int, task: str) -> str:
 def give_logits(model: ModelProto, output: str) -> None:
     """One row of logits for a text: [B, L]."""
     editor = Editor(model)
-    size = outputs_of(model)[output][-1] or "labels"
+    size = _last_axis(model, output)
     value = editor.floating(_own(editor, output, LOGITS))
-    editor.set_outputs([(value, LOGITS, ["batch", size])])
+    editor.set_outputs([(value, LOGITS, ["batch", size or "labels"])])
 
 
 def give_vectors(model: ModelProto, output: str, use: VectorUse | None, *, is_text: bool) -> None:
@@ -65,10 +65,10 @@ def give_tokens(model: ModelProto, output: str) -> None:
     """A row of logits for each token of all texts: [tokens, L]."""
     _check_opset(model)
     editor = Editor(model)
-    size = outputs_of(model)[output][-1:] or (None,)
+    size = _last_axis(model, output)
     value = editor.floating(_own(editor, output, LOGITS))
     packed = _packed(editor, editor.add("Flatten", value, axis=2), _mask(editor))
-    editor.set_outputs([(packed, LOGITS, ["tokens", size[0] or "labels"])])
+    editor.set_outputs([(packed, LOGITS, ["tokens", size or "labels"])])
 
 
 def give_spans(model: ModelProto, start: str, end: str) -> None:
@@ -87,20 +87,25 @@ def give_masks(model: ModelProto, output: str, mask_token_id: int) -> None:
     """A row of logits of words for each masked place of all texts: [masks, V]."""
     _check_opset(model)
     editor = Editor(model)
-    size = outputs_of(model)[output][-1:] or (None,)
+    size = _last_axis(model, output)
     value = editor.floating(_own(editor, output, LOGITS))
     is_mask = editor.add("Equal", IDS, editor.constant(np.array(mask_token_id, np.int64)))
     packed = _packed(editor, editor.add("Flatten", value, axis=2), is_mask)
-    editor.set_outputs([(packed, LOGITS, ["masks", size[0] or "words"])])
+    editor.set_outputs([(packed, LOGITS, ["masks", size or "words"])])
 
 
 def check_size(model: ModelProto, output: str, size: int, what: str) -> None:
     """Raise `ExportError` where an output states another number of values than is known."""
-    stated = outputs_of(model).get(output, ())
-    if stated and stated[-1] not in (None, size):
+    stated = _last_axis(model, output)
+    if stated not in (None, size):
         raise ExportError(
-            f"the graph's output {output!r} has {stated[-1]} values, and config.json {size} {what}"
+            f"the graph's output {output!r} has {stated} values, and config.json {size} {what}"
         )
+
+
+def _last_axis(model: ModelProto, output: str) -> int | None:
+    """The size of an output's last axis, where the graph states it."""
+    return next(reversed(outputs_of(model)[output]), None)
 
 
 def _packed(editor: Editor, rows: str, which_BS: str) -> str:  # noqa: N803 - layouts

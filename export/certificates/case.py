@@ -18,6 +18,8 @@ import torch
 from tokenizers import Encoding
 from torch import nn
 
+from export.certificates.certificate import MAX_DIFFERENCE
+from export.certificates.graphs import GraphSubject
 from models.checkpoints import file_names
 from models.checkpoints.checkpoint import Checkpoint
 from models.checkpoints.declared import encoder_folder
@@ -67,13 +69,15 @@ def title_of(module: str) -> str:
 class Case:
     """A checkpoint, the folder that it was read from, and how it was imported."""
 
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | GraphSubject
     folder: Path  # of a GGUF file: that which stands for it
     gguf: Path | None = None
     adapter: Path | None = None  # of PEFT, which was merged
     yes_no: str | None = None  # the words of which a score is made
     is_as_declared: bool = True  # whether vectors are made as the folder says
     max_bytes: float = MAX_BYTES  # of a network that is compared as a whole
+    graph: str = ""  # the file in ONNX that stands for our network
+    limit: float = MAX_DIFFERENCE  # of outputs
     _networks: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -96,6 +100,11 @@ class Case:
                 "and code of the folder is never run"
             )
         return ""
+
+    @property
+    def network_name(self) -> str:
+        """Our side: the name of its network, or the file of its graph."""
+        return self.graph or kind_of(self.checkpoint.model).name
 
     @cached_property
     def encoder(self) -> Path:

@@ -11,12 +11,11 @@ from export.certificates.layers import first_different_layer
 from export.certificates.rows import ROWS, Comparison
 from models.checkpoints.traced import quiet
 from models.errors import reason
-from models.networks.kinds import kind_of
 
 
 def certify(case: Case) -> Certificate:
     """The comparison of a checkpoint with the folder that it was read from."""
-    network = kind_of(case.checkpoint.model).name
+    network = case.network_name
     if case.why_not:
         return Certificate.not_compared(case.why_not, network)
     assert case.model is not None, "it is made here, as no module is within inference mode"
@@ -53,7 +52,8 @@ def _row_of(comparison: Comparison, case: Case) -> Row:
     except NotComparedError as error:
         return Row(comparison.what, why_not=str(error))
     by, allowed = title_of(comparison.library), comparison.allowed_of_gguf
-    row = Row.of(comparison.what, by, pairs, note=note, allowed=0 if case.gguf is None else allowed)
+    allowed = 0 if case.gguf is None else allowed
+    row = Row.of(comparison.what, by, pairs, case.limit, note, allowed)
     if row.is_equal or not comparison.class_name:
         return row
     place = _first_layer(comparison, case, items[0], row.limit)

@@ -44,7 +44,8 @@ def _is_whole(case: Case) -> bool:
 def _is_vector(case: Case) -> bool:
     is_declared = (case.folder / "modules.json").is_file()
     is_one = isinstance(case.checkpoint.model, TextEmbedder | DecoderEmbedder | ThreeWayEmbedder)
-    return is_declared and is_one and _is_whole(case)
+    is_graph = bool(case.graph) and case.checkpoint.task == "embedding"
+    return is_declared and (is_one or is_graph) and _is_whole(case)
 
 
 def _is(task: str) -> Callable[[Case], bool]:
@@ -123,8 +124,17 @@ ROWS: tuple[Comparison, ...] = (
         note=POOLED,
     ),
     _row(
+        "vectors",
+        is_for=sides.has_own_pooling,
+        items=items.prompted,
+        ours=sides.our_vector,
+        theirs=sides.their_pooled,
+        class_name=sides.STATES,
+        note=POOLED,
+    ),
+    _row(
         "hidden states",
-        is_for=_is("embedding"),
+        is_for=lambda case: case.checkpoint.task == "embedding" and not case.graph,
         ours=sides.our_states,
         theirs=sides.their_states,
         class_name=sides.STATES,

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from export.adopted.reference import vector_of
 from export.certificates.case import Case, NotComparedError
+from export.certificates.graphs import GraphSubject
 from export.certificates.items import Texts
 from export.certificates.probes import Conversation
 from export.checks.parity import pad, run_network
@@ -191,6 +193,20 @@ def their_states(case: Case, row: Texts) -> np.ndarray:
     return _numbers(LAYERS[layers](made.hidden_states))
 
 
+def has_own_pooling(case: Case) -> bool:
+    """Whether vectors are pooled as a folder's files say, in a graph."""
+    return isinstance(case.checkpoint, GraphSubject) and case.checkpoint.vectors is not None
+
+
+def their_pooled(case: Case, prompted: tuple[str | None, str]) -> np.ndarray:
+    """The vector of transformers' states, as the graph pools its own."""
+    subject = case.checkpoint
+    assert isinstance(subject, GraphSubject), "the row is for graphs"
+    assert subject.vectors is not None, "the row is for vectors that are pooled"
+    made, _ = _made(STATES, case, (prompt_of(case, prompted),))
+    return vector_of(_numbers(made.last_hidden_state[0]), subject.vectors)[None]
+
+
 def _layers(case: Case) -> str:
     return str(getattr(case.model, "layers", "last"))
 
@@ -265,10 +281,14 @@ def _whole(class_name: str, folder: str) -> Any:  # noqa: ANN401 - of the librar
 
 
 def our_vector(case: Case, prompted: tuple[str | None, str]) -> np.ndarray:
+    return output(case, (prompt_of(case, prompted),))
+
+
+def prompt_of(case: Case, prompted: tuple[str | None, str]) -> str:
+    """A text behind the prompt of that name, or of the folder's own choice."""
     name, text = prompted
     use = case.checkpoint.embedder
-    prompt = use.prompts.get(name or use.default_prompt, "")
-    return output(case, (prompt + text,))
+    return use.prompts.get(name or use.default_prompt, "") + text
 
 
 def their_vector(case: Case, prompted: tuple[str | None, str]) -> np.ndarray:

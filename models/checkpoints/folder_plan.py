@@ -60,6 +60,7 @@ class Plan:
     graph: str = ""  # the file that is served, of a folder of graphs
     precision: str = ""  # of that graph, as its name says
     variants: tuple[str, ...] = ()  # names of the others
+    beside: str = ""  # what becomes of graphs beside weights that are taken, for people
 
     @property
     def name(self) -> str:

@@ -45,6 +45,18 @@ GRAPHS = Kind(
         "attendant serve models",
     ),
 )
+PARTS = Kind(
+    ("*encoder_model*.onnx",),
+    "of graphs of an encoder-decoder in ONNX",
+    "each of its graphs, put into the model repository as NAME/1/model.onnx, is served with "
+    "tensors in and out",
+    commands=(
+        'for graph in {place}/*.onnx; do name=$(basename "$graph" .onnx); '
+        'mkdir -p models/$name/1; cp "$graph"* models/$name/1/; '
+        "mv models/$name/1/$name.onnx models/$name/1/model.onnx; done",
+        "attendant serve models",
+    ),
+)
 # Told before graphs: a folder of these may have some, which are no model of their own.
 BEFORE_GRAPHS = (
     Kind(("gliner_config.json",), "of GLiNER", MADE_OF, has_own_config=True),
@@ -137,8 +149,9 @@ def is_complete(names: Collection[str]) -> bool:
 def commands_of(kind: Kind, folder: Path, names: Collection[str], name: str) -> tuple[str, ...]:
     """The lines of the way out for this folder, which is to be served under `name`."""
     files = sorted(each for each in names if _has({each}, *kind.signs))
-    file = min(files, key=len, default="")
-    places = {"folder": quote(str(folder)), "file": quote(str(folder / file)), "name": name}
+    file = folder / min(files, key=len, default="")
+    places = {"folder": quote(str(folder)), "file": quote(str(file)), "name": name}
+    places["place"] = quote(str(file.parent))
     return tuple(line.format(**places) for line in kind.commands)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from models.errors import CheckpointError, shown
 
 PLAIN = "fp32"  # the variant of a file without an ending
+WEIGHTS = "weights"  # the variant of a folder that is no graph
 # Precision of a file by the end of its name; of several, an earlier one is chosen on a CPU.
 PRECISIONS: Mapping[str, str] = {
     "": "fp32",
@@ -87,17 +88,21 @@ def graphs_in(names: Collection[str], place: str = "") -> list[GraphFile]:
     return []
 
 
-def choose(graphs: Iterable[GraphFile], wish: GraphWish) -> GraphFile:
-    """The graph that a wish means. Raises `CheckpointError` where none, or more than one, fits."""
+def choose(graphs: Iterable[GraphFile], wish: GraphWish, *, has_weights: bool = False) -> GraphFile:
+    """The graph that a wish means. Raises `CheckpointError` where none, or more than one, fits.
+
+    `has_weights` says that the folder has weights too.
+    """
     there = list(graphs)
-    if wish.variant is not None:
-        return _named(there, wish.variant)
-    stems = sorted({graph.stem for graph in there})
-    if ENCODER in stems and any(stem.startswith("decoder") for stem in stems):
+    if is_encoder_decoder(there):
+        weights = f"--variant {WEIGHTS} serves those beside them" * has_weights
         raise CheckpointError(
-            "its graphs are of an encoder-decoder, and generation needs its weights: serve the "
-            "folder with its weights, or one graph as tensors"
+            "its graphs are of an encoder-decoder, and generation needs its weights: "
+            + (weights or "serve a folder with these")
         )
+    if wish.variant is not None:
+        return _named(there, wish.variant, has_weights)
+    stems = sorted({graph.stem for graph in there})
     stem = next((each for each in STEMS if each in stems), stems[0])
     if len(stems) > 1 and stem not in STEMS:
         raise CheckpointError(
@@ -117,14 +122,30 @@ def choose(graphs: Iterable[GraphFile], wish: GraphWish) -> GraphFile:
     return halves[0] if wish.target == "cuda" and halves else of_stem[0]
 
 
-def _named(graphs: Collection[GraphFile], variant: str) -> GraphFile:
+def is_encoder_decoder(graphs: Iterable[GraphFile]) -> bool:
+    """Whether graphs are the parts of one network that writes for a source, as optimum has them."""
+    stems = {graph.stem for graph in graphs}
+    return ENCODER in stems and any(stem.startswith("decoder") for stem in stems)
+
+
+def check_weights_meant(wish: GraphWish) -> None:
+    """Raise `CheckpointError` for a variant of a folder that has weights alone."""
+    if wish.variant not in (None, WEIGHTS):
+        raise CheckpointError(
+            f"--variant is {shown(wish.variant)}: none of {WEIGHTS} is it, as there are no graphs "
+            "in ONNX"
+        )
+
+
+def _named(graphs: Collection[GraphFile], variant: str, has_weights: bool) -> GraphFile:
     """The graph of a variant, or of a file's name with or without its end."""
     fitting = [graph for graph in graphs if variant in graph.names]
     stem = next((each for each in STEMS if any(graph.stem == each for graph in fitting)), None)
     exact = [graph for graph in fitting if graph.stem == stem] or fitting
     if len(exact) != 1:
         number = "none" if not exact else "more than one"
-        raise CheckpointError(f"--variant is {shown(variant)}: {number} of {_list(graphs)} is it")
+        there = ", ".join(filter(None, (_list(graphs), WEIGHTS * has_weights)))
+        raise CheckpointError(f"--variant is {shown(variant)}: {number} of {there} is it")
     return exact[0]
 
 

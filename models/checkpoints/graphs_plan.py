@@ -11,23 +11,43 @@ from models.checkpoints import file_names
 from models.checkpoints.declared import architecture_of, encoder_folder, task_of
 from models.checkpoints.folder_files import NOT_READ, USES, File, is_weight, shown_in, use_of
 from models.checkpoints.folder_plan import ONNX, Plan, name_of
-from models.checkpoints.foreign import GRAPHS, commands_of
-from models.checkpoints.graph_files import DATA, GraphFile, GraphWish, choose
+from models.checkpoints.foreign import GRAPHS, PARTS, commands_of, is_complete
+from models.checkpoints.graph_files import (
+    DATA,
+    WEIGHTS,
+    GraphFile,
+    GraphWish,
+    choose,
+    is_encoder_decoder,
+)
 from models.errors import CheckpointError
 from models.json_files import read_object
 
 
 def plan_of_graphs(
-    folder: Path, names: Collection[str], graphs: Sequence[GraphFile], wish: GraphWish
+    folder: Path,
+    names: Collection[str],
+    graphs: Sequence[GraphFile],
+    wish: GraphWish,
 ) -> Plan:
     """The plan of a folder of graphs, whose small files may be there or not."""
+    has_weights = is_complete(names)
     try:
-        chosen = choose(graphs, wish)
+        chosen = choose(graphs, wish, has_weights=has_weights)
         values = read_object(encoder_folder(folder) / file_names.CONFIG_FILE, optional=True)
         architecture = architecture_of(values)
         task = task_of(architecture, folder, values)
     except CheckpointError as error:
-        return Plan(folder, what=ONNX.what, refusal=str(error))
+        if not is_encoder_decoder(graphs):
+            return Plan(folder, what=ONNX.what, refusal=str(error))
+        commands = commands_of(PARTS, folder, {graph.name for graph in graphs}, "")
+        return Plan(
+            folder,
+            what=PARTS.what,
+            refusal=str(error),
+            way_out="" if has_weights else PARTS.way_out,
+            commands=() if has_weights else commands,
+        )
     others = {graph.name: graph.variant for graph in graphs if graph != chosen}
     parts, taken, left_out = [], [], []
     for name in shown_in(names, folder):
@@ -40,7 +60,7 @@ def plan_of_graphs(
         elif use:
             taken.append(File(name, num_bytes, use))
         else:
-            left_out.append(File(name, num_bytes, _why_left_out(name)))
+            left_out.append(File(name, num_bytes, _why_left_out(name, has_weights)))
     return Plan(
         folder,
         ONNX.name,
@@ -56,7 +76,7 @@ def plan_of_graphs(
         commands=commands_of(GRAPHS, folder, {chosen.name}, name_of(folder.resolve().name)),
         graph=chosen.name,
         precision=chosen.precision,
-        variants=tuple(sorted(others.values())),
+        variants=(*sorted(set(others.values())), *([WEIGHTS] if has_weights else [])),
     )
 
 
@@ -66,6 +86,7 @@ def _is_part(name: str, graph: GraphFile) -> bool:
     return name.startswith(graph.name) and any(fnmatch(end, each) for each in ("", *DATA))
 
 
-def _why_left_out(name: str) -> str:
-    why = "another form of the weights" if is_weight(name) else use_of(name, NOT_READ)
-    return why or "not read"
+def _why_left_out(name: str, has_weights: bool) -> str:
+    if not is_weight(name):
+        return use_of(name, NOT_READ) or "not read"
+    return "another form of the weights" + f" (--variant {WEIGHTS})" * has_weights

@@ -36,6 +36,7 @@ from models.checkpoints.file_names import (
     PREPROCESSOR_FILE,
     WEIGHTS_FILE,
 )
+from models.checkpoints.foreign import is_complete
 from models.checkpoints.graph_files import DATA, GraphFile, GraphWish, choose, graphs_in
 from models.checkpoints.headers import parts_of
 from models.checkpoints.plan import takes_graphs
@@ -121,7 +122,9 @@ def download_folder(
 def _graph_of(names: Collection[str], wish: GraphWish) -> GraphFile | None:
     """The graph to fetch in place of weights; None where weights are to be fetched."""
     graphs = graphs_in(names)
-    return choose(graphs, wish) if graphs and takes_graphs(names, wish) else None
+    if not graphs or not takes_graphs(names, wish):
+        return None
+    return choose(graphs, wish, has_weights=is_complete(names))
 
 
 def fetch_small_files(source: "Repository") -> Path:

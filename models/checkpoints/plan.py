@@ -8,6 +8,7 @@ and raises nothing.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,13 @@ from models.checkpoints.foreign import (
 from models.checkpoints.gguf.files import SUFFIX, GgufFile
 from models.checkpoints.gguf.folders import gguf_at
 from models.checkpoints.gguf_plan import plan_of_gguf
-from models.checkpoints.graph_files import GraphWish, graphs_in
+from models.checkpoints.graph_files import WEIGHTS as WEIGHTS_VARIANT
+from models.checkpoints.graph_files import (
+    GraphWish,
+    check_weights_meant,
+    graphs_in,
+    is_encoder_decoder,
+)
 from models.checkpoints.graphs_plan import plan_of_graphs
 from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
@@ -70,6 +77,7 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
     try:
         gguf = gguf_at(folder)
         if gguf is not None:
+            check_weights_meant(wish)
             return plan_of_gguf(folder, GgufFile(gguf))
     except CheckpointError as error:
         return Plan(folder, what=GGUF.what, refusal=str(error))
@@ -92,14 +100,23 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
             commands=commands_of(kind, folder, names, name_of(folder.resolve().name)),
         )
     try:
-        return _of_transformers(folder, names)
+        if not graphs:
+            check_weights_meant(wish)
+        plan = _of_transformers(folder, names)
+        if is_encoder_decoder(graphs):
+            return replace(plan, beside="its graphs in ONNX, of an encoder-decoder, are left out")
+        variants = sorted({graph.variant for graph in graphs})
+        beside = f"also there: {', '.join(variants)} (--variant)" * bool(variants)
+        return replace(plan, variants=tuple(variants), beside=beside)
     except CheckpointError as error:
         return Plan(folder, what="of transformers", refusal=str(error))
 
 
 def takes_graphs(names: Collection[str], wish: GraphWish) -> bool:
     """Whether graphs are taken of a folder that has some, in place of its weights."""
-    return wish.variant is not None or not has_torch() or not is_complete(names)
+    is_named = wish.variant not in (None, WEIGHTS_VARIANT)
+    is_free = wish.variant is None and not has_torch()
+    return is_named or is_free or not is_complete(names)
 
 
 def has_torch() -> bool:

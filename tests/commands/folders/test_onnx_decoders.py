@@ -24,6 +24,7 @@ from tokenizers.pre_tokenizers import Metaspace
 from commands.folders.explanation import explain
 from commands.folders.onnx_maker import make
 from export.errors import ExportError
+from models.checkpoints.graph_files import GraphWish
 from models.checkpoints.onnx_folders.decoders import read_decoder_folder
 from models.checkpoints.plan import recognise
 from models.errors import SettingError
@@ -220,7 +221,7 @@ def test_graphs_with_data_beside_them_keep_it_in_files_of_their_own(tmp_path: Pa
     )
     make(job(folder), tmp_path, lambda _: None)
     version = tmp_path / "model" / "1"
-    assert (version / "model.onnx_data").read_bytes() == (folder / "model.onnx_data").read_bytes()
+    assert (version / "model.onnx.data0").read_bytes() == (folder / "model.onnx_data").read_bytes()
     assert (version / "model.onnx").stat().st_size < (folder / "model.onnx").stat().st_size * 1.5
 
 
@@ -235,10 +236,54 @@ def test_graph_that_is_no_decoder_is_refused_with_a_way_out(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_parts_of_an_encoder_decoder_are_refused_by_name(tmp_path: Path) -> None:
-    for name in ("encoder_model.onnx", "decoder_model_merged.onnx"):
-        onnx.save(graph("gptj"), tmp_path / name)
-    assert "graphs are of an encoder-decoder" in recognise(tmp_path).refusal
+PARTS = ("encoder_model.onnx", "decoder_model.onnx", "decoder_with_past_model.onnx")
+
+
+@pytest.mark.parametrize("place", ["", "onnx"])
+@pytest.mark.parametrize("variant", [None, "encoder_model", "fp32"])
+def test_parts_of_an_encoder_decoder_are_refused_and_served_as_tensors_by_the_way_out(
+    place: str, variant: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line of the way out is run; ONNX Runtime opens each model that it makes."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mine" / place
+    folder.mkdir(parents=True)
+    for name in PARTS:
+        file = folder / name
+        onnx.save(
+            graph("gptj"),
+            file,
+            save_as_external_data=True,
+            location=f"{name}_data",
+            size_threshold=1024,
+        )
+    plan = recognise(tmp_path / "mine", GraphWish(variant))
+    assert "graphs are of an encoder-decoder, and generation needs its weights" in plan.refusal
+    *copying, serving = plan.commands
+    for line in copying:
+        subprocess.run(line, shell=True, check=True)  # noqa: S602 - the line is ours
+    assert serving == "attendant serve models"
+    assert recognise(Path("models")).form == "repository"
+    for name in PARTS:
+        file = Path("models") / name.removesuffix(".onnx") / "1" / "model.onnx"
+        assert onnxruntime.InferenceSession(file).get_inputs()
+
+
+def test_an_encoder_decoder_with_weights_is_taken_of_these_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    from tests.checkpoints.forms.folders import base  # which imports this module
+
+    base("t5", tmp_path)
+    (tmp_path / "onnx").mkdir()
+    for name in PARTS:
+        (tmp_path / "onnx" / name).touch()
+    for variant in (None, "weights"):
+        plan = recognise(tmp_path, GraphWish(variant))
+        assert plan.form == "transformers"
+        assert plan.beside == "its graphs in ONNX, of an encoder-decoder, are left out"
+    refused = recognise(tmp_path, GraphWish("fp32"))
+    assert "--variant weights serves those beside them" in refused.refusal
 
 
 def test_context_is_at_most_what_the_files_state(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -182,7 +183,14 @@ def test_every_set_of_inputs_that_encoders_have_is_given(
     assert vector(tmp_path / "out", folder) == pytest.approx(states[0].mean(axis=0), abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["model.onnx_data", "model.onnx.data", "model.data"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("model.onnx_data", "model.onnx.data", "model.data"),
+        # as files of a model, and the mark of tensors that an export makes later
+        *("manifest.json", "labels.txt", "original.onnx", "model.weights", "made later"),
+    ],
+)
 def test_external_data_beside_the_graph_come_with_it(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     onnx_folder(folder, "text-classification", graph="model.onnx")
@@ -193,7 +201,7 @@ def test_external_data_beside_the_graph_come_with_it(name: str, tmp_path: Path) 
     )
     made(folder, tmp_path / "out")
     version = tmp_path / "out" / "model" / "1"
-    assert (version / name).is_file()
+    assert (version / "model.onnx.data0").read_bytes() == (folder / name).read_bytes()
     (folder / name).unlink()  # the model stands by itself
     (version / "tokenizer.json").rename(version / "kept.json")
     (version / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
@@ -265,6 +273,44 @@ def test_a_cpu_computes_in_half_only_what_has_no_other_form(half: str) -> None:
     for other in others:
         assert choose(graphs_in([half, other]), GraphWish()).name == other
     assert choose(graphs_in([half]), GraphWish()).name == half
+
+
+@pytest.mark.parametrize(
+    ("variant", "form", "why"),
+    [
+        (None, "transformers", ""),
+        ("weights", "transformers", ""),
+        ("quantized", "onnx", ""),
+        ("onnx/model.onnx", "onnx", ""),
+        ("q4", "", r"'q4': none of fp32 \(onnx/model.onnx\), .*, weights is it"),
+    ],
+)
+def test_a_variant_is_one_of_all_graphs_and_the_weights(
+    variant: str | None, form: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    onnx_folder(folder, "text-classification").save_pretrained(folder)
+    (folder / "onnx" / "model_quantized.onnx").touch()
+    plan = recognise(folder, GraphWish(variant))
+    assert plan.form == form
+    assert re.search(why, plan.refusal)
+    expected = {"fp32", "quantized", "weights"}
+    if form == "transformers":
+        assert set(plan.variants) == expected - {"weights"}
+    if form == "onnx":
+        assert {*plan.variants, "fp32" if variant != "quantized" else variant} == expected
+    monkeypatch.setattr(plans, "has_torch", lambda: False)
+    assert recognise(folder, GraphWish(variant)).form == (form if variant else "onnx")
+
+
+def test_a_variant_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    graphs, weights = tmp_path / "graphs", tmp_path / "weights"
+    network = onnx_folder(graphs, "text-classification")
+    network.save_pretrained(weights)
+    refusal = recognise(graphs, GraphWish("weights")).refusal
+    assert refusal == "--variant is 'weights': none of fp32 (onnx/model.onnx) is it"
+    refusal = recognise(weights, GraphWish("fp32")).refusal
+    assert refusal.startswith("--variant is 'fp32': none of weights is it")
 
 
 @pytest.mark.parametrize(
@@ -419,6 +465,8 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
         "has 100 bytes, and model.onnx reads",
     ),
     "path out": (lambda f: relocated(f, "../secret"), "must name a file beside it"),
+    "name of no file": (lambda f: relocated(f, "\0"), "is missing, which model.onnx has its"),
+    "long name": (lambda f: relocated(f, "x" * 300), "is missing, which model.onnx has its"),
     "absolute path": (lambda f: relocated(f, "/etc/passwd"), "must name a file beside it"),
     "negative place": (
         lambda f: relocated(f, "model.onnx", offset="-1"),

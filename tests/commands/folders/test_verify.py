@@ -62,8 +62,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         yield root, server.address
 
 
-def verified(folder: Path, name: str, address: str) -> tuple[int, dict[str, Any]]:
-    line = [*LINE, name, "--source", str(folder), "--address", address]
+def verified(folder: Path, name: str, address: str, *more: str) -> tuple[int, dict[str, Any]]:
+    line = [*LINE, name, "--source", str(folder), "--address", address, *more]
     result = CliRunner().invoke(app, line, catch_exceptions=False)
     assert result.stdout, result.output
     return result.exit_code, json.loads(result.stdout)

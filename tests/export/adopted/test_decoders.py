@@ -241,3 +241,16 @@ def test_names_of_purposes_that_are_not_known_are_passed_over() -> None:
 def test_one_name_for_the_caches_of_all_layers_is_refused() -> None:
     with pytest.raises(ExportError, match="past_key_names is 'past', expected a name with %d"):
         Names.of({"past_key_names": "past"})
+
+
+@pytest.mark.parametrize("loss", ["then_branch", "an output"])
+def test_choice_between_networks_that_is_not_whole_is_refused(loss: str) -> None:
+    model = graph("gpt2_merged")
+    choice = next(node for node in model.graph.node if node.op_type == "If")
+    branch = next(each for each in choice.attribute if each.name == "then_branch")
+    if loss == "an output":
+        del branch.g.output[-1]
+    else:
+        choice.attribute.remove(branch)
+    with pytest.raises(ExportError, match="the choice by 'use_cache_branch' gives 5 values, and"):
+        take_branch_with_past(model)
