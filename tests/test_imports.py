@@ -100,13 +100,14 @@ ROOMS = {
     ),
     "service/http/body": Room("errors settings api http/numbers http/status http/wire"),
     "service/http/request": Room(
-        "errors records settings serving api http/status http/wire http/body"
+        "errors records settings calls serving api http/status http/wire http/body"
     ),
     "service/http/messages": Room("http/status http/wire http/body"),
     "service/http/routes": Room("http/status http/request"),
     "service/http/stream": Room("http/status http/request"),
     "service/http/shared": Room(
-        "errors grammars calls api http/numbers http/status http/wire http/request http/routes"
+        "errors settings grammars calls api http/numbers http/status http/wire http/request"
+        " http/routes"
     ),
     "service/http/kserve": Room(
         "errors contract settings calls repository api http/status http/wire http/body"
@@ -117,6 +118,12 @@ ROOMS = {
         "errors settings grammars calls api http/numbers http/status http/request http/routes"
         " http/stream http/shared",
         "adapters chat chat_fields chat_plan completions embeddings tokens tool_calls",
+    ),
+    "service/http/batches/lines": Room(),
+    "service/http/batches": Room(
+        "errors settings runtime http/status http/request http/routes http/shared"
+        " http/batches/lines",
+        "routes runner store",
     ),
     "service/http/agents": Room(
         "errors calls http/numbers http/status http/request http/routes http/stream http/shared"
@@ -134,6 +141,7 @@ ROOMS = {
     "service/http": Room(
         "errors settings repository api http/numbers http/status http/wire http/body http/request"
         " http/messages http/routes http/stream http/shared http/kserve http/openai http/agents"
+        " http/batches"
         " http/huggingface http/retrieval",
         "server",
     ),
@@ -393,7 +401,12 @@ POLICY = (
     "serving/tasks/texts",
     "settings",
 )
-PURE = (*(f"service/{name}" for name in POLICY), "commands/ask/shown/comparison")
+PURE = (
+    *(f"service/{name}" for name in POLICY),
+    "service/http/batches/lines",
+    "service/http/batches/records",
+    "commands/ask/shown/comparison",
+)
 
 
 @cache

@@ -139,7 +139,7 @@ def check_small_files(folder: Path) -> None:
     if path.is_file():
         values = read_object(path)
         if values.get("format") != OWN_FORMAT:
-            _check_type(values, path)
+            _check_type(values, path, is_embedder=(folder / file_names.MODULES_FILE).is_file())
 
 
 def is_repository(folder: Path) -> bool:
@@ -165,11 +165,11 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     values = config_of_mistral(folder) if is_of_mistral(names) else read_object(path)
     architecture = architecture_of(values)
     is_own = values.get("format") == OWN_FORMAT
+    has_modules = file_names.MODULES_FILE in names
     if not is_own:
-        _check_type(values, encoder / file_names.CONFIG_FILE)
+        _check_type(values, encoder / file_names.CONFIG_FILE, is_embedder=has_modules)
     if is_traced(values.get("model_type")):
         check_weights(encoder)
-    has_modules = file_names.MODULES_FILE in names
     of_library = TRACED if is_traced(values.get("model_type")) else TRANSFORMERS
     form = OWN if is_own else EMBEDDER if has_modules else of_library
     headers = dict(headers_of(encoder))
@@ -210,11 +210,11 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     )
 
 
-def _check_type(values: Mapping[str, Any], path: Path) -> None:
+def _check_type(values: Mapping[str, Any], path: Path, *, is_embedder: bool) -> None:
     """Raise `CheckpointError` for a network or a rounding that no import reads."""
     model_type = values.get("model_type")
     if is_traced(model_type):
-        check_config(values, path)
+        check_config(values, path, is_embedder=is_embedder)
     elif model_type not in known_types():
         raise unknown_type(model_type, path)
     else:

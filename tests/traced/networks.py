@@ -5,15 +5,23 @@ other field is the family's own default. Scores are as large as trained ones, an
 are moved off one and zero, as what is wrong there shows only then.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
 
 from models.networks.traced import TracedConfig, TracedDecoder, class_of
+from models.networks.traced_readers import (
+    FACTORIES,
+    TracedEmbedder,
+    TracedMaskedWords,
+    TracedReader,
+    reader_of,
+)
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
-PADDING, END = 3, 2
+PADDING, END, MASK = 3, 2, 5
 SIZES: dict[str, Any] = {
     **dict.fromkeys(
         ("hidden_size", "n_embd", "d_model", "embed_dim", "word_embed_proj_dim"), HIDDEN
@@ -57,7 +65,9 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("rotary_dim", "qk_rope_dim"), 8),
     **dict.fromkeys(("query_pre_attn_scalar",), 24),
     **dict.fromkeys(("layer_norm_groups",), 4),
+    **dict.fromkeys(("local_attention",), 2 * WINDOW),
     **dict.fromkeys(("depth", "vision_n_layers"), 1),
+    "default_language": "en_XX",
     "bos_token_id": 1,
     "eos_token_id": END,
     "pad_token_id": PADDING,
@@ -91,6 +101,8 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["head_dim"] = values["qk_rope_head_dim"]
     if "expand" in stated and "num_heads" in stated:  # heads share what inner layers have
         values["head_dim"] = default.expand * HIDDEN // values["num_heads"]
+    if "kv_lora_rank" in stated:  # from which each head has keys of its own
+        values["num_key_value_heads"] = SIZES["num_attention_heads"]
     ropes = stated.get("rope_parameters")
     if isinstance(ropes, dict) and "_vl" in model_type:  # pairs of a head by time, row and column
         values["rope_parameters"] = {**ropes, "mrope_section": [2, 3, 3]}
@@ -115,17 +127,38 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     return factory(**{**values, **changes})
 
 
-def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
-    """A network as an import has it."""
+def tiny_network(config: Any, choose: Callable[[Any], Any], gain: float = 0.2) -> Any:
+    """A network of random weights, norms and biases among them; padding's row is zeros."""
     torch.manual_seed(2)
-    config = tiny_config(model_type, **changes)
-    made = class_of(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
+    made = choose(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
     network = made.eval()
     network.requires_grad_(requires_grad=False)
     for parameter in network.parameters():
         noise = torch.randn_like(parameter) * gain
         parameter.copy_(parameter + noise if parameter.dim() == 1 else noise)
     network.get_input_embeddings().weight[PADDING] = 0  # as PyTorch keeps the row of padding
+    return network
+
+
+def class_in(factory: str) -> Callable[[Any], Any]:
+    """The class of a configuration by a factory of transformers."""
+    return lambda config: getattr(transformers, factory)._model_mapping[type(config)]
+
+
+def tiny_reader(
+    model_type: str, kind: type[TracedReader] = TracedEmbedder, gain: float = 0.2, **changes: Any
+) -> TracedReader:
+    """A network that reads texts, as an import has it."""
+    options = {"mask_token_id": MASK} if kind is TracedMaskedWords else {}
+    choose = class_in(FACTORIES[kind])
+    network = tiny_network(tiny_config(model_type, **changes), choose, gain)
+    return reader_of(network, kind, **options)
+
+
+def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
+    """A network as an import has it."""
+    config = tiny_config(model_type, **changes)
+    network = tiny_network(config, class_of, gain)
     text = config.get_text_config()
     sizes = TracedConfig(
         {**config.to_dict(), "pad_token_id": PADDING},
