@@ -11,7 +11,13 @@ import numpy as np
 import onnx
 
 from export.checks.adapted_decoding import check_adapted
-from export.checks.decoding import ParityLimits, is_large, logits_rounding, measure_parity
+from export.checks.decoding import (
+    DecoderParity,
+    ParityLimits,
+    is_large,
+    logits_rounding,
+    measure_parity,
+)
 from export.checks.kinds import measure_kinds
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
@@ -25,12 +31,14 @@ from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
 from export.graphs.cached_decoder import OPERATOR, AnyDecoder, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.files import settled
-from export.graphs.gated_layers import rotated_pairs
+from export.graphs.gated_layers import turned_channels
 from export.graphs.graph import check_fused, fused_ops
 from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.traced.decoder import trace_traced
+from export.graphs.traced.prefill import trace_traced_prefill
+from export.graphs.traced.turned import turned_channels as turned_in_traced
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
 from export.precision.kept import FLOAT_WEIGHTS, float_products, forms_of, keep_stored
@@ -172,9 +180,12 @@ class _Decoder:
         if is_large(network) and precision != "fp32" and not isinstance(network, TracedDecoder):
             self._check_kinds(network)
         graph, prefill = self._graphs(precision)
-        self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
-        parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
-        LIMITS[precision].check(parity, lambda: logits_rounding(network))
+        if precision == "fp32" and isinstance(network, TracedDecoder):
+            parity = self._traced_and_parity[1]
+        else:
+            self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
+            parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
+            LIMITS[precision].check(parity, lambda: logits_rounding(network))
         variant = Variant(
             precision,
             fused_ops(graph),
@@ -202,7 +213,7 @@ class _Decoder:
         if precision not in FLOAT:
             graph = self._quantize(graph, precision)
         self.on_step(f"{precision}: comparing rows with adapters with merged weights")
-        check_adapted(_own(self.network, "lora_rank"), plain, graph, is_exact=precision == "fp32")
+        check_adapted(self.network, plain, graph, is_exact=precision == "fp32")
         return graph
 
     def _build_half(self, kind: GraphKind) -> Built:
@@ -254,15 +265,24 @@ class _Decoder:
             [graph] = settled([graph])
             return graph, None
         if self.settings.kv_cache == "int8":
+            if any(each.name.startswith("past_state.") for each in graph.graph.input):
+                raise ExportError(
+                    "kv_cache is int8, whose prompts have a graph of their own, and this network "
+                    "has states beside the cache: take the cache in float"
+                )
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
-            prefill = self._quantize(
-                trace_prefill(_own(self._evened, "kv_cache int8"), largest), precision
+            network = self._evened
+            prefill = (
+                trace_traced_prefill(network, largest)
+                if isinstance(network, TracedDecoder)
+                else trace_prefill(network, largest)
             )
+            prefill = self._quantize(prefill, precision)
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
-        check_fused(graph, OPERATOR, self.network.config.num_layers)
+        check_fused(graph, OPERATOR, fused_ops(self._traced).get(OPERATOR, 0))
         if prefill is None:
             [graph] = settled([graph])
             return graph, None
@@ -272,23 +292,29 @@ class _Decoder:
     @cached_property
     def _traced(self) -> onnx.ModelProto:
         network = self._evened
-        self.on_step("tracing the graph")
         if isinstance(network, TracedDecoder):
-            traced = trace_traced(network)
-            self.on_step("comparing the graph with transformers")
-            check_traced(network, traced)
-            return traced
+            return self._traced_and_parity[0]
+        self.on_step("tracing the graph")
         return trace_decoder(network, precision="fp32")
+
+    @cached_property
+    def _traced_and_parity(self) -> tuple[onnx.ModelProto, DecoderParity]:
+        """The graph of a network of transformers, which has been compared with it."""
+        network = self.network
+        assert isinstance(network, TracedDecoder), "others have parity of their own"
+        self.on_step("tracing the graph")
+        graph = trace_traced(network)
+        self.on_step("comparing the graph with transformers")
+        return graph, check_traced(network, graph)
 
     @cached_property
     def _traced_with_adapters(self) -> onnx.ModelProto:
         settings = self.settings
         self.on_step("tracing the graph with adapters")
-        targets = settings.adapted_products()
-        return trace_adapted(
-            _own(self.network, "lora_rank"),
-            AdapterPlan(settings.lora_rank, settings.lora_slots, targets),
-        )
+        plan = AdapterPlan(settings.lora_rank, settings.lora_slots, settings.adapted_products())
+        if isinstance(self.network, TracedDecoder):
+            return trace_traced(self.network, plan)
+        return trace_adapted(self.network, plan)
 
     @cached_property
     def _evened(self) -> AnyDecoder:
@@ -371,7 +397,13 @@ class _Decoder:
         largest = largest_values(
             graph, rows, lambda done: self.on_step(f"{what}: {done} of {len(rows)} rows of samples")
         )
-        return largest if len(ids) >= most else at_all_places(largest, rotated_pairs(self.network))
+        if len(ids) >= most:
+            return largest
+        network = self.network
+        if isinstance(network, TracedDecoder):
+            size = largest["present.0.key"].shape[-1]
+            return at_all_places(largest, turned_in_traced(network, size))
+        return at_all_places(largest, turned_channels(network))
 
     def _perplexity(self, graph: onnx.ModelProto, windows: np.ndarray) -> dict[str, float]:
         """Perplexity of the network and of the graph."""
@@ -408,8 +440,7 @@ def _own(network: AnyDecoder, what: str) -> DecoderNetwork:
     if isinstance(network, TracedDecoder):
         raise ExportError(
             f"{what} is for networks of Attendant's own, and this one is traced from transformers: "
-            "take fp32, int8, int8-weights or int4-weights, without adapters and with the cache "
-            "in float"
+            "take fp32, int8, int8-weights or int4-weights, for the CPU"
         )
     return network
 
