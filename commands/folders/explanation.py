@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from commands.folders.cost import Cost, ExportTarget, free_disk, free_memory
+from commands.folders.cost import Cost, ExportTarget, free_disk, free_memory, remark_of
 from commands.folders.details import Details
 from models.checkpoints.folder_files import File
 from models.checkpoints.folder_plan import ADAPTER, ONNX, REPOSITORY, Plan
@@ -177,6 +177,8 @@ def page(explanation: Explanation) -> Group:
         rows.add_row("", remark.removeprefix(f"{plan.folder}/"))
     if not explanation.refusal and plan.form not in (REPOSITORY.name, ADAPTER.name):
         rows.add_row("costs here", _cost(explanation))
+        if remark := remark_of(plan, explanation.cost, "cpu"):
+            rows.add_row("", remark)
         if explanation.missing:
             missing = ", ".join(explanation.missing)
             rows.add_row("missing", f"{missing}, for the first start: {install_of(plan)}")

@@ -126,9 +126,13 @@ def measure_parity(
     is_exact: bool,
     prefill: onnx.ModelProto | None = None,
     prompt_tokens: Sequence[int] = PROMPT_TOKENS,
+    num_steps: int = 0,
 ) -> DecoderParity:
-    """Compare cached decoding with recomputing: by `network` for an exact graph, else by itself."""
-    most, num_steps = network.config.max_positions, num_steps_of(network)
+    """Compare cached decoding with recomputing: by `network` for an exact graph, else by itself.
+
+    Without a number of steps there are as many as for a network of its size.
+    """
+    most, num_steps = network.config.max_positions, num_steps or num_steps_of(network)
     longest = max(1, most // 3, most - num_steps)
     prompts = random_rows(network.config.vocab_size, prompt_tokens, longest)
     longest = max(map(len, prompts))

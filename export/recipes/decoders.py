@@ -76,6 +76,7 @@ LIMITS: dict[Precision, ParityLimits] = {
     "stored": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
+SAMPLES_OF_LARGE = 48  # sample texts for a large network, as each takes as much longer
 # What to export instead where a precision costs too much.
 FINER: dict[Precision, Precision] = {
     "int8": "int8-weights",
@@ -372,7 +373,7 @@ class _Decoder:
 
     @cached_property
     def _compensating(self) -> SampledRounding:
-        """The rounding of weights to 4 bits, by their inputs in the float32 graph."""
+        """The rounding of weights to 4 bits, by their inputs in pieces of the float32 graph."""
         return SampledRounding(self._traced, self._samples, self.on_step)
 
     @cached_property
@@ -383,10 +384,10 @@ class _Decoder:
         rows = [row for row in (*samples.calibration, *samples.checked) if row]
         if not rows:
             raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
-        return rows
+        return rows[:SAMPLES_OF_LARGE] if is_large(self.network) else rows
 
     def _largest_cached(self, graph: onnx.ModelProto) -> Largest:
-        """The largest values by the float32 graph, over the joined sample texts.
+        """The largest values by the float32 graph, piece by piece, over the joined sample texts.
 
         Where these are shorter than the context, keys have bounds for the places behind them.
         """
@@ -395,7 +396,7 @@ class _Decoder:
         rows = [ids[start : start + most] for start in range(0, len(ids), most)]
         what = "measuring keys and values"
         largest = largest_values(
-            graph, rows, lambda done: self.on_step(f"{what}: {done} of {len(rows)} rows of samples")
+            graph, rows, lambda done, of: self.on_step(f"{what}: {done} of {of} parts of samples")
         )
         if len(ids) >= most:
             return largest
