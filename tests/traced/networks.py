@@ -52,6 +52,16 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("first_k_dense_replace", "num_dense_layers", "moe_num_shared_experts"), 1),
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY),
     **dict.fromkeys(("hidden_size_per_layer_input",), 16),
+    **dict.fromkeys(("mamba_d_head", "mamba_head_dim", "mamba_headdim"), 32),
+    **dict.fromkeys(("mamba_d_state", "ssm_state_size", "state_size"), 12),
+    **dict.fromkeys(("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"), 4),
+    **dict.fromkeys(("mamba_n_groups", "mamba_ngroups", "n_groups", "attn_layer_period"), 2),
+    **dict.fromkeys(("mamba_d_ssm",), 128),
+    **dict.fromkeys(("mamba_dt_rank", "time_step_rank", "attn_layer_offset"), 1),
+    **dict.fromkeys(("linear_num_key_heads",), 2),
+    **dict.fromkeys(("linear_num_value_heads", "linear_num_heads"), 4),
+    **dict.fromkeys(("linear_key_head_dim", "linear_head_dim"), 16),
+    **dict.fromkeys(("linear_value_head_dim",), 24),
     **dict.fromkeys(("rotary_dim", "qk_rope_dim"), 8),
     **dict.fromkeys(("query_pre_attn_scalar",), 24),
     **dict.fromkeys(("layer_norm_groups",), 4),
@@ -71,6 +81,15 @@ BY_LAYER = (
     "mlp_only_layers",
 )
 
+# Of families whose default has one kind of layers: a layer with states and one without, by a field.
+HYBRIDS: dict[str, dict[str, Any]] = {
+    "conv_L_cache": {"layer_types": ["conv", "full_attention"]},
+    "attn_layer_indices": {"attn_layer_indices": [1]},
+    "mamba_d_head": {"layer_types": ["linear_attention", "full_attention"]},
+    "n_mamba_heads": {"layers_block_type": ["linear_attention", "hybrid"]},
+    "mamba_head_dim": {"layers_block_type": ["linear_attention", "full_attention", "mlp"]},
+}
+
 
 def tiny_config(model_type: str, **changes: Any) -> Any:
     """A small configuration; layers are the family's first of each kind, at least two."""
@@ -80,13 +99,22 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     values = {name: value for name, value in SIZES.items() if name in stated}
     if "qk_rope_head_dim" in stated:  # in which `head_dim` is that of the rotated part
         values["head_dim"] = values["qk_rope_head_dim"]
+    if "expand" in stated and "num_heads" in stated:  # heads share what inner layers have
+        values["head_dim"] = default.expand * HIDDEN // values["num_heads"]
+    if "kv_lora_rank" in stated:  # from which each head has keys of its own
+        values["num_key_value_heads"] = SIZES["num_attention_heads"]
     ropes = stated.get("rope_parameters")
     if isinstance(ropes, dict) and "_vl" in model_type:  # pairs of a head by time, row and column
         values["rope_parameters"] = {**ropes, "mrope_section": [2, 3, 3]}
     if "attention_types" in stated:
         values["attention_types"] = [[["global", "local"], 1]]
     layers = stated.get("layer_types")
-    if isinstance(layers, list) and len(set(layers)) > 1:
+    of_states = next((HYBRIDS[name] for name in HYBRIDS if name in stated), {})
+    if "mamba_d_ssm" in stated:  # has both in each layer
+        of_states = {}
+    if of_states.keys() & stated.keys() and len(set(layers or ())) < 2:
+        values |= of_states
+    elif isinstance(layers, list) and len(set(layers)) > 1:
         kinds = list(dict.fromkeys(layers))
         values["layer_types"] = kinds if len(kinds) > 1 else kinds * 2
         values["num_hidden_layers"] = len(values["layer_types"])

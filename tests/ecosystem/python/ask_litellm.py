@@ -1,6 +1,7 @@
-"""`litellm`: completions and chats, whole, streamed and asynchronous, embeddings, and errors."""
+"""`litellm`: completions, chats, Responses and Messages, functions, embeddings, and errors."""
 
 import asyncio
+import json
 import os
 from typing import Any
 
@@ -15,6 +16,12 @@ GREEDY: dict[str, Any] = {
     "max_tokens": 12,
     **SERVER,
 }
+WEATHER: dict[str, Any] = {
+    "name": "weather",
+    "description": "The weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+SAID = "The file is written."
 TEXTS = ["win a prize", "lunch"]
 
 
@@ -44,6 +51,46 @@ def check_chats() -> None:
     assert asyncio.run(litellm.acompletion(**fields)).choices[0].message.content == whole
 
 
+def check_functions() -> None:
+    """The model calls a function by itself, over each API, and answers behind its result."""
+    bases = {"openai/agent": BASE, "anthropic/agent": os.environ["ATTENDANT_URL"]}
+    for model, base in bases.items():
+        fields: dict[str, Any] = {
+            "model": model,
+            "api_base": base,
+            "api_key": "none",
+            "max_tokens": 64,
+            "tools": [{"type": "function", "function": WEATHER}],
+        }
+        messages: list[Any] = [{"role": "user", "content": "Weather?"}]
+        called = litellm.completion(messages=messages, **fields).choices[0]
+        assert called.finish_reason == "tool_calls"
+        (call,) = called.message.tool_calls
+        assert json.loads(call.function.arguments) == {"city": "Ghent"}
+        result = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
+        messages += [called.message, result]
+        assert litellm.completion(messages=messages, **fields).choices[0].message.content == SAID
+        pieces = litellm.completion(messages=messages, stream=True, **fields)
+        assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == SAID
+
+
+def check_responses() -> None:
+    fields: dict[str, Any] = {
+        "model": "openai/agent",
+        "tools": [{"type": "function", **WEATHER}],
+        **SERVER,
+    }
+    asked: list[Any] = [{"role": "user", "content": "Weather?"}]
+    (call,) = litellm.responses(input=asked, **fields).output
+    assert json.loads(call.arguments) == {"city": "Ghent"}
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+    turn = [*asked, call.model_dump(), result]
+    (message,) = litellm.responses(input=turn, **fields).output
+    assert message.content[0].text == SAID
+    events = [event.type for event in litellm.responses(input=turn, stream=True, **fields)]
+    assert events[-1] == "response.completed"
+
+
 def check_embeddings() -> None:
     answer = litellm.embedding(
         model="openai/tiny-embed", input=TEXTS, encoding_format="float", **SERVER
@@ -64,5 +111,7 @@ def check_errors() -> None:
 if __name__ == "__main__":
     check_completions()
     check_chats()
+    check_functions()
+    check_responses()
     check_embeddings()
     check_errors()
