@@ -21,7 +21,16 @@ Target = Literal["cpu", "cuda", "all"]
 OnStep = Callable[[str], None]  # takes a line that says what is done now
 REPOSITORY = Path("model_repository")
 MAX_LORA_RANK, MAX_LORA_SLOTS = 256, 64
-LORA_TARGETS = ("query", "key", "value", "output", "gate", "expand", "contract")
+TARGETS_BY_PEFT = {  # names that most families of transformers have
+    "q_proj": "query",
+    "k_proj": "key",
+    "v_proj": "value",
+    "o_proj": "output",
+    "gate_proj": "gate",
+    "up_proj": "expand",
+    "down_proj": "contract",
+}
+LORA_TARGETS = tuple(TARGETS_BY_PEFT.values())
 REPOSITORY_FLAGS = ("--model-repository", "--repository")  # the first is that of `serve`
 
 # Largest difference to PyTorch on the outputs that is let through. int8 is held to the accuracy

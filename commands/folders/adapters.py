@@ -10,20 +10,11 @@ from commands.folders.keys import contents_of, key_of
 from commands.folders.reports import ADAPTER, Reports, decisions
 from commands.folders.running import run_worker
 from commands.folders.sources import Source, parse_source
+from export.settings import TARGETS_BY_PEFT
 from models.checkpoints import file_names
 from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from models.json_files import read_object
-
-OURS_BY_PEFT = {
-    "q_proj": "query",
-    "k_proj": "key",
-    "v_proj": "value",
-    "o_proj": "output",
-    "gate_proj": "gate",
-    "up_proj": "expand",
-    "down_proj": "contract",
-}
 
 
 def options_for(adapters: Sequence[Source]) -> dict[str, Any]:
@@ -34,7 +25,9 @@ def options_for(adapters: Sequence[Source]) -> dict[str, Any]:
     for adapter in adapters:
         config = config_of(adapter)
         ranks.append(int(config.get("r", 0)))
-        targets |= {OURS_BY_PEFT[name] for name in config["target_modules"] if name in OURS_BY_PEFT}
+        targets |= {
+            TARGETS_BY_PEFT[name] for name in config["target_modules"] if name in TARGETS_BY_PEFT
+        }
     return {
         "lora_rank": max(ranks),
         "lora_slots": max(4, len(ranks)),

@@ -7,6 +7,7 @@ them, with the other and with none share every run.
 # ruff: noqa: N806 - suffixes are array layouts: V vocabulary
 
 import copy
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -15,19 +16,20 @@ from torch import nn
 
 from export.checks.decoding import random_rows
 from export.errors import ExportError
-from export.graphs.cached_decoder import DecoderNetwork
+from export.graphs.cached_decoder import AnyDecoder
 from export.graphs.graph import open_session
 from service.contract.adapter import Adapter, Factors
 from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.decoders.decoder import OnnxDecoder
 
+Network = TypeVar("Network", bound=nn.Module)
 MAX_ERROR = 1e-3  # of logits, as of the plain graph in float32
 PROMPT_TOKENS = (7, 7, 7)
 SIZE = 0.5  # of what an adapter adds to a product, beside the product of weights of the same size
 
 
 def check_adapted(
-    network: DecoderNetwork, plain: onnx.ModelProto, adapted: onnx.ModelProto, *, is_exact: bool
+    network: AnyDecoder, plain: onnx.ModelProto, adapted: onnx.ModelProto, *, is_exact: bool
 ) -> None:
     """Raise `ExportError` where a row differs from its own weights.
 
@@ -78,7 +80,7 @@ def random_adapter(network: nn.Module, shape: AdapterShape, seed: int) -> Adapte
     return Adapter("", factors)
 
 
-def merged(network: DecoderNetwork, adapter: Adapter) -> DecoderNetwork:
+def merged(network: Network, adapter: Adapter) -> Network:
     """A copy of the network with an adapter in its weights."""
     copied = copy.deepcopy(network)
     for module, factors in adapter.factors.items():
@@ -90,7 +92,7 @@ def merged(network: DecoderNetwork, adapter: Adapter) -> DecoderNetwork:
     return copied
 
 
-def _last_logits(network: DecoderNetwork, ids: list[int]) -> np.ndarray:
+def _last_logits(network: AnyDecoder, ids: list[int]) -> np.ndarray:
     with torch.inference_mode():
         logits_V: np.ndarray = network(torch.tensor([ids]))[0, -1].float().numpy()
     return logits_V

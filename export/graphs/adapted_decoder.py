@@ -12,7 +12,7 @@ go while the graph is served; see `service/generation/decoders/adapter_buffers.p
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; C = P * r
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import onnx
@@ -56,43 +56,73 @@ def trace_adapted(network: DecoderNetwork, plan: AdapterPlan) -> onnx.ModelProto
     pasts, presents = zip(*cache_names(config.num_layers), strict=True)
     size = (NUM_ROWS, config.num_kv_heads, NUM_CACHED, config.head_size)
     step, cached = StepExample.made(), torch.export.Dim("cache")
-    width = plan.num_places * plan.rank
-    sides: dict[str, Tensor] = {}
-    for module, (num_in, num_out) in decoder.sizes.items():
-        sides[PREFIX + module + INPUT_SIDE] = torch.zeros(num_in, width)
-        sides[PREFIX + module + OUTPUT_SIDE] = torch.zeros(width, num_out)
-    mask = torch.zeros(NUM_ROWS, plan.num_places, plan.rank, dtype=torch.bool)
+    names, adapters = decoder.places.inputs(plan)
     caches = [torch.zeros(size) for _ in pasts]
-    tensors = (*step.tensors, *caches, mask, *sides.values())
+    tensors = (*step.tensors, *caches, *adapters)
     (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
-    of_adapters = ({0: step.rows}, *[{}] * len(sides))
+    of_adapters = ({0: step.rows}, *[{}] * len(adapters[1:]))
     shapes = (
         of_ids,
         of_positions,
         (*of_others, *[of_cache] * len(pasts), *of_adapters),
     )
-    inputs, outputs = (*INPUTS, *pasts, MASK, *sides), ("logits", *presents)
+    inputs, outputs = (*INPUTS, *pasts, *names), ("logits", *presents)
     traced = export_weightless(decoder, tensors, inputs, shapes, OPSET, weights)
     model = clean(traced, inputs, outputs)
     check_fused(model, OPERATOR, config.num_layers)
     return model
 
 
-class _Bound:
-    """Inputs of the adapted products of a run: no part of a module's state."""
+class AdapterPlaces:
+    """Inputs of the adapted products of a run, and their sizes: no part of a module's state."""
 
-    mask: Tensor  # bool [B, 1, C]
-    sides: Mapping[str, tuple[Tensor, Tensor]] = {}  # by module
+    def __init__(self) -> None:
+        self.mask: Tensor  # bool [B, 1, C]
+        self.sides: Mapping[str, tuple[Tensor, Tensor]] = {}  # by module
+        self.sizes: dict[str, tuple[int, int]] = {}  # of the targets, by module
+
+    def inputs(self, plan: AdapterPlan) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
+        """The names of the graph's inputs for adapters, and tensors for the tracer."""
+        width = plan.num_places * plan.rank
+        sides: dict[str, Tensor] = {}
+        for module, (num_in, num_out) in self.sizes.items():
+            sides[PREFIX + module + INPUT_SIDE] = torch.zeros(num_in, width)
+            sides[PREFIX + module + OUTPUT_SIDE] = torch.zeros(width, num_out)
+        mask = torch.zeros(NUM_ROWS, plan.num_places, plan.rank, dtype=torch.bool)
+        return (MASK, *sides), (mask, *sides.values())
+
+    def take(self, given: Sequence[Tensor]) -> None:
+        """Set the inputs for one run; none where nothing is adapted."""
+        if given:
+            mask_BPr, *sides = given
+            self.mask = mask_BPr.flatten(1).unsqueeze(1)
+            pairs = zip(sides[::2], sides[1::2], strict=True)
+            self.sides = dict(zip(self.sizes, pairs, strict=True))
 
 
-class _AdaptedProduct(nn.Module):
+def check_targets(plan: AdapterPlan, adapted: Collection[str]) -> None:
+    """Raise `ExportError` for a product that no layer has."""
+    if unknown := sorted(set(plan.targets) - set(adapted)):
+        raise ExportError(f"lora_targets has {unknown[0]}, which this network does not have")
+
+
+class AdaptedProduct(nn.Module):
     """A linear map, or several of the same input as one, with what adapters add to its parts."""
 
-    def __init__(self, linear: nn.Module, parts: Sequence[str], sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        linear: nn.Module,
+        sizes: Mapping[str, tuple[int, int]],
+        places: AdapterPlaces,
+        targets: Collection[str] | None = None,
+    ) -> None:
+        """`sizes` are of the parts, by module; those in `targets` are adapted, without it all."""
         super().__init__()
         self.linear = linear
-        self.parts, self.sizes = list(parts), list(sizes)
-        self.bound = _Bound()
+        self.parts, self.sizes = list(sizes), [num_out for _, num_out in sizes.values()]
+        self.bound = places
+        chosen = sizes if targets is None else targets
+        places.sizes |= {name: size for name, size in sizes.items() if name in chosen}
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         output: Tensor = self.linear(hidden_BSD)
@@ -111,13 +141,12 @@ class _AdaptedProduct(nn.Module):
 
 
 class _AdaptedDecoder(CachedDecoder):
-    """The decoder with an `_AdaptedProduct` in the place of each product that adapters change."""
+    """The decoder with an `AdaptedProduct` in the place of each product that adapters change."""
 
     def __init__(self, network: DecoderNetwork, plan: AdapterPlan) -> None:
         super().__init__(network, CachedAttention)
-        self.bound = _Bound()
+        self.places = AdapterPlaces()
         self.num_pasts = 2 * network.config.num_layers
-        self.sizes: dict[str, tuple[int, int]] = {}  # of the targets, by module
         for index, (layer, attention) in enumerate(
             zip(network.layers, self.attentions, strict=True)
         ):
@@ -134,18 +163,14 @@ class _AdaptedDecoder(CachedDecoder):
             else:
                 self._adapt(plan, feed_forward, "expand", [f"{forward}.expand"])
             self._adapt(plan, feed_forward, "contract", [f"{forward}.contract"])
-        adapted = {module.rsplit(".", 1)[-1] for module in self.sizes}
-        if unknown := sorted(set(plan.targets) - adapted):
-            raise ExportError(f"lora_targets has {unknown[0]}, which this network does not have")
+        check_targets(plan, {module.rsplit(".", 1)[-1] for module in self.places.sizes})
 
     def forward(
         self, input_ids_BS: Tensor, position_ids_BS: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
         num_own = self.num_lengths + 1 + self.num_pasts
-        own, (mask_BPr, *sides) = others[:num_own], others[num_own:]
-        self.bound.mask = mask_BPr.flatten(1).unsqueeze(1)
-        pairs = zip(sides[::2], sides[1::2], strict=True)
-        self.bound.sides = dict(zip(self.sizes, pairs, strict=True))
+        own = others[:num_own]
+        self.places.take(others[num_own:])
         return super().forward(input_ids_BS, position_ids_BS, *own)
 
     def _adapt(
@@ -160,13 +185,9 @@ class _AdaptedDecoder(CachedDecoder):
         linear = getattr(owner, name)
         assert isinstance(linear, nn.Linear)
         sizes = sizes or [linear.out_features // len(modules)] * len(modules)
-        chosen = {
-            module: (linear.in_features, size)
-            for module, size in zip(modules, sizes, strict=True)
-            if module.rsplit(".", 1)[-1] in plan.targets
+        of_parts = {
+            module: (linear.in_features, size) for module, size in zip(modules, sizes, strict=True)
         }
+        chosen = [module for module in modules if module.rsplit(".", 1)[-1] in plan.targets]
         if chosen:
-            product = _AdaptedProduct(linear, modules, sizes)
-            product.bound = self.bound
-            setattr(owner, name, product)
-            self.sizes |= chosen
+            setattr(owner, name, AdaptedProduct(linear, of_parts, self.places, chosen))

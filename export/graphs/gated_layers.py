@@ -8,6 +8,7 @@ Where weights are quantised, the input of joined products is rounded once.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from export.graphs.weightless import stacked
@@ -72,12 +73,18 @@ def grouped_options(core: GroupedAttentionCore) -> dict[str, Any]:
     return options
 
 
-def rotated_pairs(network: nn.Module) -> list[int]:
-    """The number of rotated pairs of each layer's heads; empty for a network without ropes."""
+def turned_channels(network: nn.Module) -> list[np.ndarray]:
+    """Of each layer, the channel of a head that each one is turned into, as the operator does.
+
+    A channel that is not turned has itself; empty for a network without ropes.
+    """
     if not isinstance(network, Llama):
         return []
-    ropes = [
-        network.config.ropes[index] if index != NO_ROPE else None
-        for index in network.config.layer_ropes
-    ]
-    return [0 if rope is None else len(rope.inverse_frequencies) for rope in ropes]
+    turned = []
+    for index in network.config.layer_ropes:
+        pairs = 0 if index == NO_ROPE else len(network.config.ropes[index].inverse_frequencies)
+        partners = np.arange(network.config.head_size)
+        turned.append(
+            np.concatenate([np.roll(partners[: 2 * pairs], pairs), partners[2 * pairs :]])
+        )
+    return turned

@@ -9,7 +9,7 @@ are rotated are rounded behind the rotation, as the operator has them in the cac
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
-# ruff: noqa: N806 - suffixes are array layouts: H heads, S tokens, Dh head size, R pairs
+# ruff: noqa: N806 - suffixes are array layouts: H heads, S tokens, Dh head size
 
 from collections.abc import Sequence
 
@@ -35,18 +35,18 @@ def scales_of(largest: Largest) -> dict[str, np.ndarray]:
     }
 
 
-def at_all_places(largest: Largest, num_pairs: Sequence[int]) -> Largest:
-    """Bounds for keys at places where no sample was, by the rotated pairs of each layer.
+def at_all_places(largest: Largest, turned: Sequence[np.ndarray]) -> Largest:
+    """Bounds for keys at places where no sample was.
 
-    A rotation turns the two values of a pair into each other and leaves the pair's length, which is
-    at most that of both channels' largest values.
+    `turned` has of each layer, for each channel [Dh], the one that the rotation turns it into: the
+    two values of such a pair have a length, which stays. A channel that is not turned has itself.
     """
     lifted = dict(largest)
-    for layer, pairs in enumerate(num_pairs):
+    for layer, partners_Dh in enumerate(turned):
         name = f"present.{layer}.key"
-        first_HR, second_HR, rest = np.split(largest[name], [pairs, 2 * pairs], axis=1)
-        length_HR = np.hypot(first_HR, second_HR)
-        lifted[name] = np.concatenate([length_HR, length_HR, rest], axis=1)
+        values_HDh, is_turned_Dh = largest[name], partners_Dh != np.arange(len(partners_Dh))
+        length_HDh = np.hypot(values_HDh, values_HDh[:, partners_Dh])
+        lifted[name] = np.where(is_turned_Dh, length_HDh, values_HDh)
     return lifted
 
 

@@ -12,7 +12,9 @@ cache. Products are those of the decoder's own graph, so that the two graphs sha
 """
 # ruff: noqa: N803, N806 - suffixes are array layouts, see above; D hidden size, E = Hkv * Dh
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,7 +62,7 @@ class _Prefill(CachedDecoder):
     def forward(  # type: ignore[override]
         self, input_ids_BS: Tensor, attention_mask_BS: Tensor
     ) -> tuple[Tensor, ...]:
-        network, rows = self.network, _Rows(attention_mask_BS)
+        network, rows = self.network, PromptRows(attention_mask_BS)
         hidden_1ND = network.embedded(rows.packed(input_ids_BS), rows.places_1N)
         presents: list[Tensor] = []
         last = len(self.attentions) - 1
@@ -80,7 +82,7 @@ class _Prefill(CachedDecoder):
         return network.logits(network.norm(hidden_1ND.squeeze(0))).float(), *presents
 
 
-class _Rows:
+class PromptRows:
     """The places of a batch's tokens, and what each may look at."""
 
     def __init__(self, attention_mask_BS: Tensor) -> None:
@@ -121,27 +123,29 @@ class _PromptAttention(CachedAttention):
             for scale_HDh in (key_HDh, value_HDh)
         )
 
-    def over(self, rows: _Rows, presents: list[Tensor], hidden_1ND: Tensor) -> Tensor:
+    def over(self, rows: PromptRows, presents: list[Tensor], hidden_1ND: Tensor) -> Tensor:
         """[1, N, D]; what is cached goes to the end of `presents`."""
         query_1NQ, key_BSE, value_BSE = self._projected(rows, presents, hidden_1ND)
         mask_SS = rows.within(self.options.get("local_window_size", 0))
         query_BSQ = rows.packing.unpack(query_1NQ)
-        context_BSQ = self._attend(query_BSQ, key_BSE, value_BSE, mask_SS)
+        context_BSQ = attend(query_BSQ, key_BSE, value_BSE, mask_SS, self.options)
         output_1ND: Tensor = self.output(rows.packing.pack(context_BSQ))
         return output_1ND
 
-    def of_last(self, rows: _Rows, presents: list[Tensor], source_1ND: Tensor, _: Tensor) -> Tensor:
+    def of_last(
+        self, rows: PromptRows, presents: list[Tensor], source_1ND: Tensor, _: Tensor
+    ) -> Tensor:
         """[1, B, D], of each row's last token, which looks back at all of its row."""
         query_1NQ, key_BSE, value_BSE = self._projected(rows, presents, source_1ND)
         packing = rows.packing
         query_B1Q = packing.rows_apart(packing.one_each(query_1NQ, place=-1))
         mask_B11S = rows.of_last(self.options.get("local_window_size", 0))
-        context_B1Q = self._attend(query_B1Q, key_BSE, value_BSE, mask_B11S)
+        context_B1Q = attend(query_B1Q, key_BSE, value_BSE, mask_B11S, self.options)
         output_1BD: Tensor = self.output(packing.rows_together(context_B1Q))
         return output_1BD
 
     def _projected(
-        self, rows: _Rows, presents: list[Tensor], hidden_1ND: Tensor
+        self, rows: PromptRows, presents: list[Tensor], hidden_1ND: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries packed, and keys and values padded, as they are after rounding."""
         parts = torch.split(self.query_key_value(hidden_1ND), self.sizes, dim=-1)
@@ -153,13 +157,13 @@ class _PromptAttention(CachedAttention):
         key_1NE = self._rotated(key_1NE, rows, self.options["kv_num_heads"])
         padded = []
         for states_1NE, scale_E in zip((key_1NE, value_1NE), self.scales_E, strict=True):
-            steps_1NE = (states_1NE * (1 / scale_E)).round().clamp(-MAX_STEP - 1, MAX_STEP)
+            steps_1NE = stepped(states_1NE, scale_E)
             presents.append(steps_1NE.to(torch.int8))
             padded.append(rows.packing.unpack(steps_1NE * scale_E))
         key_BSE, value_BSE = padded
         return query_1NQ, key_BSE, value_BSE
 
-    def _rotated(self, states_1NE: Tensor, rows: _Rows, num_heads: int) -> Tensor:
+    def _rotated(self, states_1NE: Tensor, rows: PromptRows, num_heads: int) -> Tensor:
         if not self.tables:
             return states_1NE
         cosines, sines = self.tables
@@ -172,16 +176,24 @@ class _PromptAttention(CachedAttention):
             rotary_embedding_dim=2 * cosines.shape[1],
         )
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Causal without a mask."""
-        return torch.onnx.ops.attention(
-            query,
-            key,
-            value,
-            mask,
-            q_num_heads=self.options["num_heads"],
-            kv_num_heads=self.options["kv_num_heads"],
-            scale=self.options["scale"],
-            softcap=self.options.get("softcap", 0.0),
-            is_causal=mask is None,
-        )[0]
+
+def stepped(states: Tensor, scale: Tensor) -> Tensor:
+    """Keys or values as numbers of steps of their channels."""
+    return (states * (1 / scale)).round().clamp(-MAX_STEP - 1, MAX_STEP)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Mapping[str, Any]
+) -> Tensor:
+    """Attention over the tokens of this run; causal without a mask."""
+    return torch.onnx.ops.attention(
+        query,
+        key,
+        value,
+        mask,
+        q_num_heads=options["num_heads"],
+        kv_num_heads=options["kv_num_heads"],
+        scale=options["scale"],
+        softcap=options.get("softcap", 0.0),
+        is_causal=mask is None,
+    )[0]

@@ -114,6 +114,8 @@ def prompt_of(
     }
 
     def empty_cache(spec: TensorSpec) -> np.ndarray:
+        if spec.name.startswith("past_state."):
+            return np.zeros((1, *spec.dims[1:]), np.float32)
         _, num_heads, _, head_size = spec.dims
         return np.zeros((1, num_heads, num_tokens, head_size), np.float32)
 

@@ -31,12 +31,14 @@ from export.graphs.adapted_decoder import AdapterPlan, trace_adapted
 from export.graphs.cached_decoder import OPERATOR, AnyDecoder, DecoderNetwork, trace_decoder
 from export.graphs.candidates import with_candidates
 from export.graphs.files import settled
-from export.graphs.gated_layers import rotated_pairs
+from export.graphs.gated_layers import turned_channels
 from export.graphs.graph import check_fused, fused_ops
 from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
 from export.graphs.paged_decoder import trace_paged_decoder
 from export.graphs.prefill import trace_prefill
 from export.graphs.traced.decoder import trace_traced
+from export.graphs.traced.prefill import trace_traced_prefill
+from export.graphs.traced.turned import turned_channels as turned_in_traced
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
 from export.precision.kept import FLOAT_WEIGHTS, float_products, forms_of, keep_stored
@@ -212,7 +214,7 @@ class _Decoder:
         if precision not in FLOAT:
             graph = self._quantize(graph, precision)
         self.on_step(f"{precision}: comparing rows with adapters with merged weights")
-        check_adapted(_own(self.network, "lora_rank"), plain, graph, is_exact=precision == "fp32")
+        check_adapted(self.network, plain, graph, is_exact=precision == "fp32")
         return graph
 
     def _build_half(self, kind: GraphKind) -> Built:
@@ -264,12 +266,21 @@ class _Decoder:
             [graph] = settled([graph])
             return graph, None
         if self.settings.kv_cache == "int8":
+            if any(each.name.startswith("past_state.") for each in graph.graph.input):
+                raise ExportError(
+                    "kv_cache is int8, whose prompts have a graph of their own, and this network "
+                    "has states beside the cache: take the cache in float"
+                )
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
-            prefill = self._quantize(
-                trace_prefill(_own(self._evened, "kv_cache int8"), largest), precision
+            network = self._evened
+            prefill = (
+                trace_traced_prefill(network, largest)
+                if isinstance(network, TracedDecoder)
+                else trace_prefill(network, largest)
             )
+            prefill = self._quantize(prefill, precision)
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
         check_fused(graph, OPERATOR, fused_ops(self._traced).get(OPERATOR, 0))
@@ -301,11 +312,10 @@ class _Decoder:
     def _traced_with_adapters(self) -> onnx.ModelProto:
         settings = self.settings
         self.on_step("tracing the graph with adapters")
-        targets = settings.adapted_products()
-        return trace_adapted(
-            _own(self.network, "lora_rank"),
-            AdapterPlan(settings.lora_rank, settings.lora_slots, targets),
-        )
+        plan = AdapterPlan(settings.lora_rank, settings.lora_slots, settings.adapted_products())
+        if isinstance(self.network, TracedDecoder):
+            return trace_traced(self.network, plan)
+        return trace_adapted(self.network, plan)
 
     @cached_property
     def _evened(self) -> AnyDecoder:
@@ -388,7 +398,13 @@ class _Decoder:
         largest = largest_values(
             graph, rows, lambda done, of: self.on_step(f"{what}: {done} of {of} parts of samples")
         )
-        return largest if len(ids) >= most else at_all_places(largest, rotated_pairs(self.network))
+        if len(ids) >= most:
+            return largest
+        network = self.network
+        if isinstance(network, TracedDecoder):
+            size = largest["present.0.key"].shape[-1]
+            return at_all_places(largest, turned_in_traced(network, size))
+        return at_all_places(largest, turned_channels(network))
 
     def _perplexity(self, graph: onnx.ModelProto, windows: np.ndarray) -> dict[str, float]:
         """Perplexity of the network and of the graph."""
@@ -425,8 +441,7 @@ def _own(network: AnyDecoder, what: str) -> DecoderNetwork:
     if isinstance(network, TracedDecoder):
         raise ExportError(
             f"{what} is for networks of Attendant's own, and this one is traced from transformers: "
-            "take fp32, int8, int8-weights or int4-weights, without adapters and with the cache "
-            "in float"
+            "take fp32, int8, int8-weights or int4-weights, for the CPU"
         )
     return network
 

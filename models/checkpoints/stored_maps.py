@@ -36,6 +36,7 @@ from models.networks.llama import Llama
 from models.networks.masked import MaskedLanguageModel
 from models.networks.readers import QuestionAnswerer, TokenClassifier
 from models.networks.retrieval import TermEmbedder
+from models.networks.traced import TracedDecoder
 from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
 
@@ -122,6 +123,8 @@ def naming_of(model: nn.Module, source: Source) -> Naming:
             GPT2_PACKED,
             PREFIX,
         )
+    if isinstance(model, TracedDecoder):  # whose modules have the names of transformers
+        return Naming(lambda name: name.removeprefix("network."), lambda name: name, {})
     if isinstance(model, EncoderNetwork) and stated in (None, *FAMILIES):
         family = _with_head(FAMILIES[stated or "bert"], model)
         return Naming(

@@ -101,6 +101,8 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["head_dim"] = values["qk_rope_head_dim"]
     if "expand" in stated and "num_heads" in stated:  # heads share what inner layers have
         values["head_dim"] = default.expand * HIDDEN // values["num_heads"]
+    if "kv_lora_rank" in stated:  # from which each head has keys of its own
+        values["num_key_value_heads"] = SIZES["num_attention_heads"]
     ropes = stated.get("rope_parameters")
     if isinstance(ropes, dict) and "_vl" in model_type:  # pairs of a head by time, row and column
         values["rope_parameters"] = {**ropes, "mrope_section": [2, 3, 3]}

@@ -70,6 +70,7 @@ class Layer:
     key_size: int
     value_size: int
     softcap: float = 0.0
+    has_sinks: bool = False
     way: str = NAME  # of calling: by transformers' register, or SDPA
 
     @property
@@ -259,8 +260,9 @@ class Look:
             raise ExportError(f"layer {len(self.layers)} looks ahead: its mask is {call.mask}")
         value_size = call.value.shape[-1]
         sizes = num_heads, call.key.shape[1], size, value_size
+        has_sinks = call.sinks is not None
         way = SDPA if functional.scaled_dot_product_attention is not _SDPA else NAME
-        layer = Layer(call.mask, call.scale, call.eager, *sizes, call.softcap, way)
+        layer = Layer(call.mask, call.scale, call.eager, *sizes, call.softcap, has_sinks, way)
         self.layers.append(layer)
         return call.query.new_zeros(num_rows, num_tokens, num_heads, value_size)
 
@@ -303,21 +305,12 @@ class Emit:
         size = past[0].shape[-1]
         num_cached = past[0].shape[1]
         key, value = (repeated(each, num_cached) for each in (call.key, call.value))
-        inputs = [_joined(each, size) for each in (call.query, key, value)]
+        inputs = [joined(each, size) for each in (call.query, key, value)]
         behind = [None] * 4 + [call.sinks] if call.sinks is not None else []
-        options: dict[str, Any] = {
-            "num_heads": layer.num_heads,
-            "kv_num_heads": num_cached,
-            "scale": layer.scale,
-        }
-        if call.softcap:
-            options["softcap"] = float(call.softcap)
-        if layer.mask.window:
-            options["local_window_size"] = layer.mask.window
         output_BSD, *present = torch.onnx.ops.symbolic_multi_out(
             f"com.microsoft::{OPERATOR}",
             [*inputs, *past, *self.lengths, *behind],
-            options,
+            options_of(layer, num_cached),
             dtypes=[call.query.dtype, past[0].dtype, past[1].dtype],
             shapes=[inputs[0].shape, past[0].shape, past[1].shape],
         )
@@ -332,7 +325,21 @@ def repeated(heads_BHSDh: Tensor, num_heads: int) -> Tensor:
     return heads_BHSDh if times == 1 else heads_BHSDh.repeat_interleave(times, dim=1)
 
 
-def _joined(tensor_BHSDh: Tensor, size: int) -> Tensor:
+def options_of(layer: Layer, num_kv_heads: int) -> dict[str, Any]:
+    """Attributes of a layer's node, whose cache has so many heads."""
+    options: dict[str, Any] = {
+        "num_heads": layer.num_heads,
+        "kv_num_heads": num_kv_heads,
+        "scale": layer.scale,
+    }
+    if layer.softcap:
+        options["softcap"] = float(layer.softcap)
+    if layer.mask.window:
+        options["local_window_size"] = layer.mask.window
+    return options
+
+
+def joined(tensor_BHSDh: Tensor, size: int) -> Tensor:
     """Heads side by side, [B, S, H * size], each with zeros up to `size`."""
     tensor_BSHDh = tensor_BHSDh.transpose(1, 2)
     missing = size - tensor_BSHDh.shape[-1]

@@ -8,11 +8,21 @@ alone, so that what follows it (scales, caps) stays transformers'.
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N wanted, D hidden size
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import onnx
 import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
+from export.graphs.adapted_decoder import (
+    AdaptedProduct,
+    AdapterPlaces,
+    AdapterPlan,
+    check_targets,
+)
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
 from export.graphs.graph import check_fused, clean, export_program
 from export.graphs.traced.attention import NAME, SDPA, Emit, Layer, answered, looked_at
@@ -25,6 +35,7 @@ from export.graphs.traced.states import (
     LookStates,
     kernels_answered,
 )
+from export.settings import TARGETS_BY_PEFT
 from models.errors import reason
 from models.networks.traced import TracedDecoder
 from service.generation.decoders.shape import cache_names, state_names
@@ -32,11 +43,14 @@ from service.generation.decoders.shape import cache_names, state_names
 NUM_LOOKED = 3  # tokens of the pass that looks at layers
 
 
-def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
-    """The float32 graph, or `ExportError` unless each layer's attention became one node."""
+def trace_traced(decoder: TracedDecoder, plan: AdapterPlan | None = None) -> onnx.ModelProto:
+    """The float32 graph, or `ExportError` unless each layer's attention became one node.
+
+    With a plan, products have places for adapters, as `export/graphs/adapted_decoder.py` has them.
+    """
     layers, states = looked(decoder)
-    names = cache_names(len(layers)) + state_names(len(states))
-    pasts, presents = zip(*names, strict=True)
+    tensors_of = cache_names(len(layers)) + state_names(len(states))
+    pasts, presents = zip(*tensors_of, strict=True)
     size = (
         NUM_ROWS,
         max((each.num_kv_heads for each in layers), default=0),
@@ -50,9 +64,14 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
     of_pasts = [of_cache] * 2 * len(layers) + [{0: step.rows}] * len(states)
     shapes = of_ids, of_positions, (*of_others, *of_pasts)
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
-    with with_norms(decoder.network), with_experts(decoder.network) as num_experts:
+    with prepared(decoder) as num_experts, with_places(decoder.network, plan) as places:
+        if plan is not None:
+            names, given = places.inputs(plan)
+            inputs, tensors = (*inputs, *names), (*tensors, *given)
+            shapes = of_ids, of_positions, (*shapes[2], {0: step.rows}, *[{}] * len(given[1:]))
+        traced = TracedStep(decoder, layers, places, len(states))
         try:
-            program = export_program(TracedStep(decoder, layers), tensors, inputs, shapes)
+            program = export_program(traced, tensors, inputs, shapes)
         except ExportError:
             raise
         except Exception as error:
@@ -68,6 +87,54 @@ def trace_traced(decoder: TracedDecoder) -> onnx.ModelProto:
     if num_emitted != num_experts:
         raise ExportError(f"the graph has {num_emitted} MoE nodes for {num_experts} experts")
     return model
+
+
+@contextmanager
+def prepared(decoder: TracedDecoder) -> Iterator[int]:
+    """While entered, norms and experts are one node each; gives the number of the experts."""
+    with with_norms(decoder.network), with_experts(decoder.network) as num_experts:
+        yield num_experts
+
+
+@contextmanager
+def at_head(network: Any, wanted: Callable[[Tensor], Tensor]) -> Iterator[None]:  # noqa: ANN401
+    """While entered, the output layer reads the tokens that `wanted` takes of all."""
+
+    def change(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        hidden, *rest = given
+        return wanted(hidden), *rest
+
+    hook = network.get_output_embeddings().register_forward_pre_hook(change)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def with_places(network: nn.Module, plan: AdapterPlan | None) -> Iterator[AdapterPlaces]:
+    """While entered, products that the plan names have places for adapters."""
+    places = AdapterPlaces()
+    found = [
+        (network.get_submodule(name.rpartition(".")[0]), name, module)
+        for name, module in network.named_modules()
+        if plan and isinstance(module, nn.Linear) and _target(name) in plan.targets
+    ]
+    if plan is not None:
+        check_targets(plan, {_target(name) for _, name, _ in found})
+    try:
+        for parent, name, module in found:
+            sizes = {f"network.{name}": (module.in_features, module.out_features)}
+            setattr(parent, name.rpartition(".")[2], AdaptedProduct(module, sizes, places))
+        yield places
+    finally:
+        for parent, name, module in found:
+            setattr(parent, name.rpartition(".")[2], module)
+
+
+def _target(name: str) -> str:
+    last = name.rpartition(".")[2]
+    return TARGETS_BY_PEFT.get(last, last)
 
 
 def layers_of(decoder: TracedDecoder) -> list[Layer]:
@@ -118,34 +185,41 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
 class TracedStep(nn.Module):
     """One pass over tokens that go on from a cache: inputs and outputs are the graph's."""
 
-    def __init__(self, decoder: TracedDecoder, layers: list[Layer]) -> None:
+    def __init__(
+        self,
+        decoder: TracedDecoder,
+        layers: list[Layer],
+        places: AdapterPlaces,
+        num_states: int,
+    ) -> None:
         super().__init__()
+        self.num_states = num_states
         self.network = decoder
         self.layers = layers
+        self.places = places
 
     def forward(
         self, input_ids_BS: Tensor, position_ids_BS: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
-        """`others` are the two lengths, the positions of logits, and the caches."""
-        seqlens, total, logit_positions_N, *pasts = others
-        num_caches = 2 * len(self.layers)
+        """`others` are two lengths, the positions of logits, the caches, states, and adapters."""
+        seqlens, total, logit_positions_N, *rest = others
+        ends = 2 * len(self.layers), 2 * len(self.layers) + self.num_states
+        pasts, states, adapters = rest[: ends[0]], rest[ends[0] : ends[1]], rest[ends[1] :]
+        self.places.take(adapters)
         decoder = self.network
 
-        def wanted(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            hidden_BSD, *rest = given
-            return hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N), *rest
+        def wanted(hidden_BSD: Tensor) -> Tensor:
+            return hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N)
 
-        emit = Emit(self.layers, (seqlens, total), tuple(pasts[:num_caches]))
-        states = EmitStates(tuple(pasts[num_caches:]))
+        emit = Emit(self.layers, (seqlens, total), tuple(pasts))
+        emit_states = EmitStates(tuple(states))
         way = self.layers[0].way if self.layers else NAME
-        head = decoder.network.get_output_embeddings()
-        hook = head.register_forward_pre_hook(wanted)
-        try:
-            network = decoder.network
-            with answered(network, emit, way), kernels_answered(network, states):
-                logits_NV = decoder.step(input_ids_BS, position_ids_BS)
-        finally:
-            hook.remove()
+        with (
+            at_head(decoder.network, wanted),
+            answered(decoder.network, emit, way),
+            kernels_answered(decoder.network, emit_states),
+        ):
+            logits_NV = decoder.step(input_ids_BS, position_ids_BS)
         if logits_NV.dim() != 2:
             raise ExportError(f"the output layer gave logits of {logits_NV.dim()} dimensions")
-        return logits_NV.float(), *emit.presents, *states.presents
+        return logits_NV.float(), *emit.presents, *emit_states.presents

@@ -11,7 +11,7 @@ import pytest
 from export.checks.decoding import measure_parity, open_graph
 from export.exporter import export_any
 from export.graphs.cached_decoder import trace_decoder
-from export.graphs.gated_layers import rotated_pairs
+from export.graphs.gated_layers import turned_channels
 from export.graphs.int8_cache import Largest, at_all_places, with_int8_cache
 from export.graphs.prefill import trace_prefill
 from export.precision.per_token import quantize_rows
@@ -92,7 +92,7 @@ def test_keys_at_places_that_no_sample_reached_are_within_their_bounds() -> None
     network, graph, _ = traced("phi-4-mini")
     short = [token for row in SAMPLES for token in row]
     of_short = largest_values(graph, [short[start : start + 12] for start in range(0, 96, 12)])
-    at_all = at_all_places(of_short, rotated_pairs(network))
+    at_all = at_all_places(of_short, turned_channels(network))
     found = largest_values(graph, [[token] * MAX_TOKENS for token in short[:12]])
     name = "present.0.key"  # of the first layer: keys of later ones depend on what is before
     assert (found[name] > 1.01 * of_short[name]).any(), "a pair turned further"

@@ -1,14 +1,24 @@
 """Decoders traced from transformers' own code; the table of all families is `tests.traced`."""
 
+from functools import cache
 from typing import Any
 
 import onnx
 import pytest
 
+from export.checks.adapted_decoding import check_adapted
+from export.checks.decoding import measure_parity, random_rows
 from export.checks.traced_decoding import check_traced
 from export.errors import ExportError
+from export.graphs.adapted_decoder import AdapterPlan
+from export.graphs.int8_cache import at_all_places, with_int8_cache
 from export.graphs.traced.attention import attention
 from export.graphs.traced.decoder import layers_of, trace_traced
+from export.graphs.traced.prefill import trace_traced_prefill
+from export.graphs.traced.turned import turned_channels
+from export.precision.per_token import quantize_rows
+from export.precision.samples import largest_values
+from export.recipes.decoders import LIMITS
 from models.networks.traced import TracedDecoder
 from tests.traced.networks import WINDOW, tiny_decoder
 
@@ -23,12 +33,18 @@ STATES = {
 }
 
 
+@cache
+def traced(model_type: str) -> tuple[TracedDecoder, onnx.ModelProto]:
+    """A network and its graph; not to be changed."""
+    changes = {"sliding_window": WINDOW} if model_type == "olmoe" else {}
+    decoder = tiny_decoder(model_type, **changes)
+    return decoder, trace_traced(decoder)
+
+
 @pytest.mark.parametrize("model_type", KINDS)
 def test_a_traced_graph_computes_what_transformers_does(model_type: str) -> None:
     """Within 1e-5 of the largest logit: alone, in company, in chunks and in used slots."""
-    changes = {"sliding_window": WINDOW} if model_type == "olmoe" else {}
-    decoder = tiny_decoder(model_type, **changes)
-    parity = check_traced(decoder, trace_traced(decoder))
+    parity = check_traced(*traced(model_type))
     assert parity.changed_tokens == 0
 
 
@@ -48,6 +64,44 @@ def test_states_are_read_and_carried_on(model_type: str) -> None:
 
 def _dims(tensor: onnx.ValueInfoProto) -> Any:
     return tensor.type.tensor_type.shape.dim
+
+
+def test_a_traced_decoder_takes_its_cache_in_int8_behind_a_graph_for_prompts() -> None:
+    """With capped scores and windows, and samples shorter than the context."""
+    decoder, graph = traced("gemma2")
+    samples = random_rows(decoder.config.vocab_size, [40, 40], 40)
+    largest = largest_values(graph, samples)
+    size = largest["present.0.key"].shape[-1]
+    largest = at_all_places(largest, turned_channels(decoder, size))
+    rounded = quantize_rows(with_int8_cache(graph, largest))
+    prefill = quantize_rows(trace_traced_prefill(decoder, largest))
+    parity = measure_parity(decoder, rounded, is_exact=False, prefill=prefill)
+    LIMITS["int8"].check(parity)
+    assert parity.max_neighbour_effect == 0
+
+
+def test_channels_that_a_rotation_turns_into_each_other_are_found_by_trial() -> None:
+    """Halves of a head, pairs side by side in half of a head, and a quarter of a head."""
+    for model_type, expected in (
+        ("gemma2", [*range(8, 16), *range(8)]),
+        ("glm4", [1, 0, 3, 2, 5, 4, 7, 6, *range(8, 16)]),
+        ("gpt_neox", [2, 3, 0, 1, *range(4, 16)]),
+    ):
+        for partners in turned_channels(tiny_decoder(model_type), 16):
+            assert partners.tolist() == expected
+
+
+def test_sinks_and_a_cache_in_int8_are_refused_together() -> None:
+    with pytest.raises(ExportError, match="has no sinks: take the cache in float"):
+        trace_traced_prefill(tiny_decoder("gpt_oss"), {})
+
+
+def test_rows_with_adapters_compute_what_merged_weights_do() -> None:
+    decoder, plain = traced("glm4")
+    adapted = trace_traced(decoder, AdapterPlan(2, 3, ("query", "contract")))
+    check_adapted(decoder, plain, adapted, is_exact=True)
+    with pytest.raises(ExportError, match="lora_targets has expand, which this network does not"):
+        trace_traced(decoder, AdapterPlan(2, 3, ("expand",)))
 
 
 def test_layers_may_have_other_numbers_and_sizes_of_heads() -> None:

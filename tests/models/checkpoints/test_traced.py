@@ -8,8 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from models.checkpoints.adapters import merged
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.checkpoints.known import known_types
+from models.checkpoints.peft import read_peft
 from models.checkpoints.plan import recognise
 from models.checkpoints.traced_types import causal_classes, is_traced
 from models.errors import CheckpointError, SettingError
@@ -151,3 +153,18 @@ def test_of_a_network_of_several_media_the_part_for_texts_is_taken(tmp_path: Pat
     save_checkpoint(checkpoint, tmp_path / "saved")
     with torch.inference_mode():
         assert torch.equal(load_checkpoint(tmp_path / "saved").model(ids), whole(ids).logits)
+
+
+def test_an_adapter_of_a_traced_family_has_its_own_names(folder: Path, tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(folder)
+    name = "model.layers.0.mlp.gate_up_proj"
+    product = checkpoint.model.get_submodule(f"network.{name}")
+    assert isinstance(product, torch.nn.Linear)
+    a, b = torch.ones(2, product.in_features), torch.ones(product.out_features, 2)
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["gate_up_proj"]}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings | {"layers_to_transform": 0}))
+    factors = {"lora_A.weight": a, "lora_B.weight": b}
+    tensors = {f"base_model.model.{name}.{side}": each for side, each in factors.items()}
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    weight = merged(read_peft(tmp_path), checkpoint).model.get_parameter(f"network.{name}.weight")
+    assert torch.allclose(weight, product.weight + 2 * b @ a, atol=1e-6)
