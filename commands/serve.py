@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
+from rich.text import Text
 
 from commands.ask.options import console
-from commands.ask.trials import trial_table, try_models
+from commands.ask.trials import first_question, trial_table, try_models
 from commands.errors import INTERRUPTED, errors
 from commands.flags import argument, command_of, flag, flags_of
 from commands.folders.settings import FolderSettings
@@ -92,6 +93,13 @@ def _serve(try_models: bool, log_level: str, **values: Any) -> None:
     async def on_ready(app: App) -> None:
         if try_models:
             await asyncio.to_thread(_try_models, join_address(settings.host, app.grpc_port))
+        address = join_address(settings.host, app.grpc_port)
+        questions = (
+            first_question(facts.name, facts.task, facts.mask_token, address)
+            for facts in (model.facts() for model in app.repository.models())
+        )
+        if question := next(filter(None, questions), ""):
+            console.print(Text(f"try: {question}"), soft_wrap=True)
         for line in address_lines(settings, app.grpc_port, app.metrics_port, app.http_port):
             console.print(line, highlight=False, soft_wrap=True)
 

@@ -192,6 +192,9 @@ class App:
         }
         if self._http is not None:
             numbers.http_statuses = self._http.front.statuses
+            if (batches := self._http.batches) is not None:
+                numbers.batch_lines = batches.num_lines
+                numbers.num_batches = lambda: batches.num_unfinished
         numbers.num_bytes = lambda: admission.num_bytes
         numbers.num_unserved = lambda: repository.readiness.num_unserved
         numbers.certificate_ends_s = lambda: self._rpc.certificate_ends_s

@@ -48,6 +48,7 @@ _access = _settings("TLS and access")
 _computing = _settings("Computing")
 _batching = _settings("Batching")
 _generation = _settings("Generation")
+_batches = _settings("Batches")
 _limits = _settings("Limits")
 _connections = _settings("Connections")
 _logs = _settings("Logs and traces")
@@ -76,6 +77,14 @@ class Settings:
         "",
         "Names of the models to serve, separated by commas; * means all. If empty, all models are "
         "served, or under explicit control no model is loaded at start.",
+    )
+    model_alias: str = _models(
+        "",
+        "Further names of models, NAME=MODEL, separated by commas; they are listed, and taken "
+        "wherever a request names a model. A model of that name goes first.",
+    )
+    any_model_name: bool = _models(
+        False, "Where one model is served, take any name in a request for it."
     )
     repository_poll_s: float = _models(
         15.0, "Seconds between two checks of the repository in poll mode.", 0.1
@@ -366,6 +375,28 @@ class Settings:
     priority_step_s: float = _generation(
         5.0, "Seconds by which each step down in priority delays a sequence's turn.", 0
     )
+    batch_folder: str = _batches(
+        "",
+        "Folder of the files and batches of OpenAI's API, used for nothing else and by no other "
+        "server; if empty, /v1/files and /v1/batches are answered with 501.",
+    )
+    max_batch_files: int = _batches(
+        1_000, "Files that are kept, those of results among them, and batches.", 1
+    )
+    max_batch_bytes: int = _batches(
+        2**32, "Bytes of these files together; one upload has at most --max-message-bytes.", 1_024
+    )
+    max_batch_lines: int = _batches(50_000, "Requests of one batch; 50,000 is OpenAI's bound.", 1)
+    max_waiting_batches: int = _batches(
+        64, "Batches that have not ended, running ones among them; the next one is refused.", 1
+    )
+    max_running_batches: int = _batches(2, "Batches that are answered at once.", 1, 64)
+    batch_lines_in_flight: int = _batches(
+        16, "Requests of one batch that are answered at once, in the background.", 1, 1_024
+    )
+    batch_keep_hours: float = _batches(
+        720.0, "Hours for which files, and batches that have ended, are kept.", 0.01, 87_600
+    )
     max_texts: int = _limits(2_048, "Texts, or images, in one request.", 1)
     max_text_characters: int = _limits(
         1_000_000, "Characters of one text; this bounds the time spent on tokenizing.", 1
@@ -549,6 +580,7 @@ class Settings:
                     f"--http-allowed-origins has '{origin}', expected scheme://host or "
                     "scheme://host:port, without a path"
                 )
+        aliases_of(self)
         if bool(self.tls_cert) != bool(self.tls_key):
             raise SettingError("--tls-cert and --tls-key must both be set, or neither")
         if self.tls_client_ca and not self.tls_cert:
@@ -569,6 +601,24 @@ class Settings:
 def listed(text: str) -> list[str]:
     """The parts between commas, in lower case."""
     return [part for part in (each.strip().lower() for each in text.split(",")) if part]
+
+
+def aliases_of(settings: Settings) -> dict[str, str]:
+    """The models by their further names. Raises `SettingError`."""
+    aliases: dict[str, str] = {}
+    for part in filter(None, map(str.strip, settings.model_alias.split(","))):
+        name, equals, model = (each.strip() for each in part.partition("="))
+        if not (name and equals and model):
+            raise SettingError(f"--model-alias has '{part}', expected NAME=MODEL")
+        if name in aliases:
+            raise SettingError(f"--model-alias has the name '{name}' twice, expected it once")
+        aliases[name] = model
+    if chained := [name for name, model in aliases.items() if model in aliases]:
+        raise SettingError(
+            f"--model-alias has '{chained[0]}={aliases[chained[0]]}', expected a model and no "
+            "further name of one"
+        )
+    return aliases
 
 
 def _any_of(choices: tuple[str, ...]) -> str:

@@ -34,11 +34,12 @@ class Room:
 ROOMS = {
     "service/errors": Room(),
     "service/records": Room(),
+    "service/families": Room(),
     "service/contract": Room("errors"),
     "service/settings": Room("errors contract"),
     "service/runtime": Room("errors contract"),
     "service/calls": Room("errors grammars"),
-    "service/text": Room("errors calls contract runtime"),
+    "service/text": Room("errors families calls contract runtime"),
     "service/grammars": Room("errors runtime"),
     "service/observe": Room(
         "errors records settings",
@@ -49,9 +50,9 @@ ROOMS = {
     ),
     "service/generation/text_stream": Room(),
     "service/generation/adapter_places": Room("contract"),
-    "service/generation/choosing": Room("errors grammars calls"),
+    "service/generation/choosing": Room("errors families grammars calls"),
     "service/generation/sequence": Room(
-        "records contract grammars calls generation/choosing generation/text_stream"
+        "families records contract grammars calls generation/choosing generation/text_stream"
     ),
     "service/generation/stream": Room("errors generation/choosing generation/sequence"),
     "service/generation/cache": Room("generation/sequence"),
@@ -72,7 +73,8 @@ ROOMS = {
     ),
     "service/serving/tasks": Room("errors records contract text calls"),
     "service/serving": Room(
-        "errors records contract settings runtime text grammars calls observe batching generation"
+        "errors families records contract settings runtime text grammars calls observe batching"
+        " generation"
         " generation/choosing generation/sequence generation/stream generation/decoders"
         " serving/tasks"
     ),
@@ -84,8 +86,9 @@ ROOMS = {
     ),
     # Of the engines, what a front calls knows the names of what it is given.
     "service/api": Room(
-        "errors records contract settings runtime text grammars calls observe generation/choosing"
-        " generation/sequence generation/stream serving serving/tasks repository"
+        "errors families records contract settings runtime text grammars calls observe"
+        " generation/choosing generation/sequence generation/stream serving serving/tasks"
+        " repository"
     ),
     "service/rpc": Room(
         "errors records settings observe serving api",
@@ -100,13 +103,14 @@ ROOMS = {
     ),
     "service/http/body": Room("errors settings api http/numbers http/status http/wire"),
     "service/http/request": Room(
-        "errors records settings serving api http/status http/wire http/body"
+        "errors records settings calls serving api http/status http/wire http/body"
     ),
     "service/http/messages": Room("http/status http/wire http/body"),
     "service/http/routes": Room("http/status http/request"),
     "service/http/stream": Room("http/status http/request"),
     "service/http/shared": Room(
-        "errors grammars calls api http/numbers http/status http/wire http/request http/routes"
+        "errors settings grammars calls api http/numbers http/status http/wire http/request"
+        " http/routes"
     ),
     "service/http/kserve": Room(
         "errors contract settings calls repository api http/status http/wire http/body"
@@ -114,9 +118,15 @@ ROOMS = {
         "metadata routes",
     ),
     "service/http/openai": Room(
-        "errors settings grammars calls api http/numbers http/status http/request http/routes"
-        " http/stream http/shared",
+        "errors settings families grammars calls api http/numbers http/status http/request"
+        " http/routes http/stream http/shared",
         "adapters chat chat_fields chat_plan completions embeddings tokens tool_calls",
+    ),
+    "service/http/batches/lines": Room(),
+    "service/http/batches": Room(
+        "errors settings runtime http/status http/request http/routes http/shared"
+        " http/batches/lines",
+        "routes runner store",
     ),
     "service/http/agents": Room(
         "errors calls http/numbers http/status http/request http/routes http/stream http/shared"
@@ -134,6 +144,7 @@ ROOMS = {
     "service/http": Room(
         "errors settings repository api http/numbers http/status http/wire http/body http/request"
         " http/messages http/routes http/stream http/shared http/kserve http/openai http/agents"
+        " http/batches"
         " http/huggingface http/retrieval",
         "server",
     ),
@@ -199,7 +210,9 @@ ROOMS = {
     "commands/ask/lines": Room(),
     "commands/ask/message_json": Room("ask/client"),
     "commands/ask/progress": Room("errors"),
-    "commands/ask/client": Room("service", "access client health methods refusal tensor_client"),
+    "commands/ask/client": Room(
+        "service", "access client health http_transport methods refusal tensor_client"
+    ),
     "commands/ask/in_flight": Room("ask/lines ask/client"),
     "commands/ask/verbs": Room(),
     "commands/ask/served": Room("ask/client ask/verbs"),
@@ -211,7 +224,7 @@ ROOMS = {
     "commands/ask/bulk": Room(
         "errors ask/asked ask/files ask/lines ask/message_json ask/progress ask/client"
         " ask/in_flight ask/options service",
-        "answering",
+        "answering batch_lines job",
     ),
     "commands/ask": Room(
         "errors flags pictures ask/asked ask/files ask/lines ask/message_json ask/progress"
@@ -282,6 +295,7 @@ OWNERS = {
     "torch.onnx._internal": ("export/graphs/operators.py",),
     "httptools": ("service/http/",),
     "msgspec": (
+        f"{ASKING}bulk/batch_lines.py",
         *("service/http/", "service/calls/", "service/api/codec.py", "service/api/generation.py"),
         *(f"service/serving/tasks/{name}.py" for name in ("entities", "fill_mask")),
     ),
@@ -310,6 +324,7 @@ POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
     *("calls/generation", "calls/methods", "calls/texts", "calls/tokens"),
+    *(f"families/{name}" for name in ("call_forms", "marks", "thought_budget", "thoughts")),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",
@@ -393,7 +408,12 @@ POLICY = (
     "serving/tasks/texts",
     "settings",
 )
-PURE = (*(f"service/{name}" for name in POLICY), "commands/ask/shown/comparison")
+PURE = (
+    *(f"service/{name}" for name in POLICY),
+    "service/http/batches/lines",
+    "service/http/batches/records",
+    "commands/ask/shown/comparison",
+)
 
 
 @cache

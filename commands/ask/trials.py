@@ -1,7 +1,7 @@
 """The models of a server, each tried with its own example."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -16,6 +16,19 @@ from service.calls.models import ModelFacts
 from service.calls.sampling import Sampling
 
 TRIAL_TOKENS = 24  # of output, when a generative model is tried
+
+ADDRESS = "127.0.0.1:8001"  # of the server that is asked unless another is named
+# What a model is asked first, by its task: the command, and what is behind the model's name.
+FIRST_QUESTIONS: Mapping[str, tuple[str, str]] = {
+    "text-classification": ("classify", "'a text'"),
+    "embedding": ("embed", "'a text' 'another text'"),
+    "pair-scoring": ("rerank", "'a question' 'a text' 'another text'"),
+    "text-generation": ("generate", "'Once upon a time'"),
+    "fill-mask": ("fill-mask", "'a text with a {mask}'"),
+    "token-classification": ("classify-tokens", "'a text'"),
+    "question-answering": ("answer", "'a question' --context 'a text'"),
+    "image-classification": ("classify-image", "FILE"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +89,12 @@ def trial_table(found: Iterable[Trial]) -> Table:
             f"{trial.latency_s * 1e3:.1f} ms",
         )
     return table
+
+
+def first_question(name: str, task: str, mask: str, address: str) -> str:
+    """The command that asks a model something; empty for a task that takes more than a line."""
+    if task not in FIRST_QUESTIONS:
+        return ""
+    verb, words = FIRST_QUESTIONS[task]
+    at = "" if address == ADDRESS else f" --address {address}"
+    return f"attendant {verb} {name} {words.format(mask=mask)}{at}"

@@ -70,6 +70,13 @@ VERBS = {
         brief="briefs:vector",
         takes_files=True,
     ),
+    "batch": Verb(
+        "Answer the requests of a file in OpenAI's batch form, by a server's HTTP port.",
+        flags="file output in_flight patience_s restart",
+        body="batch:batch",
+        forms=(),
+        timeout_s=PATIENT_S,
+    ),
     "score": Verb(
         "Score how well each text matches a query.",
         ("pair-scoring",),

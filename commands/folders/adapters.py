@@ -1,6 +1,6 @@
 """LoRA adapters of PEFT that are served beside the base that their files name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from commands.folders.running import run_worker
 from commands.folders.sources import Source, parse_source
 from export.settings import TARGETS_BY_PEFT
 from models.checkpoints import file_names
+from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from models.json_files import read_object
 
@@ -51,10 +52,11 @@ def bases_of(adapters: Sequence[Source], sources: Sequence[Source]) -> list[Sour
     for adapter in adapters:
         stated = str(config_of(adapter).get("base_model_name_or_path") or "")
         given = (*sources, *bases.values())
-        if any(
-            stated == each.where or Path(stated).name == Path(each.where).name for each in given
-        ):
+        if any(_is_named(each, stated) for each in given):
             continue
+        beside = Path(adapter.where).resolve().parent / Path(stated).name
+        if stated and not Path(stated).exists() and beside.is_dir():
+            stated = str(beside)
         base = parse_source(stated) if stated else None
         if base is None or (base.is_folder and not Path(base.where).is_dir()):
             raise CheckpointError(
@@ -74,28 +76,39 @@ def config_of(adapter: Source) -> dict[str, Any]:
     return config
 
 
+def by_base(adapters: Sequence[Source], sources: Sequence[Source]) -> dict[str, tuple[Source, ...]]:
+    """The adapters of each source, by its name: of the one that their files name, or the only one.
+
+    Raises `CheckpointError` for an adapter that several sources, or none, may be the base of.
+    """
+    found: dict[str, tuple[Source, ...]] = {}
+    for adapter in adapters:
+        stated = str(config_of(adapter).get("base_model_name_or_path") or "")
+        bases = [each for each in sources if _is_named(each, stated)]
+        bases = bases or [each for each in sources if _may_write(each)]
+        if len(bases) != 1:
+            raise CheckpointError(
+                f"--adapter {adapter.where} says that its base is '{stated}', and {len(bases)} of "
+                "the models that are served may be that: serve one base at a time"
+            )
+        found[bases[0].name] = (*found.get(bases[0].name, ()), adapter)
+    return found
+
+
+def _is_named(source: Source, stated: str) -> bool:
+    return stated == source.where or Path(stated).name == Path(source.where).resolve().name
+
+
+def _may_write(source: Source) -> bool:
+    """Whether a source continues texts; that of a hub id is known later."""
+    return not source.is_folder or recognise(Path(source.where)).task == "text-generation"
+
+
 def adapter_entry(
-    adapter: Source,
-    bases: Mapping[str, tuple[Path, Entry]],
-    cache: Cache,
-    reports: Reports,
+    adapter: Source, base: str, found_base: tuple[Path, Entry], cache: Cache, reports: Reports
 ) -> Entry:
-    """The kept adapter beside its base: the one that its files name, or the only one."""
-    stated = str(config_of(adapter).get("base_model_name_or_path") or "")
-    fitting = [
-        name
-        for name, (folder, entry) in bases.items()
-        if stated in (str(folder), str(entry.facts["source"])) or Path(stated).name == folder.name
-    ]
-    generating = [name for name, (_, e) in bases.items() if e.facts["task"] == "text-generation"]
-    names = fitting or generating
-    if len(names) != 1:
-        raise CheckpointError(
-            f"--adapter {adapter.where} says that its base is '{stated}', and {len(names)} of the "
-            "models that are served may be that: serve one base at a time"
-        )
-    (base,) = names
-    folder, entry = bases[base]
+    """The kept adapter beside its base, which is served under the name `base`."""
+    folder, entry = found_base
     key = key_of(contents_of(Path(adapter.where)), {"base": base, "entry": entry.folder.name})
     found = cache.find(key)
     if found is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.checkpoints.folder_plan import GGUF, ONNX, TRANSFORMERS, Plan
-from service.contract.precision import INT8_PRODUCTS
+from service.contract.precision import HALF, INT8_PRODUCTS
 from service.runtime.cpus import cpu_flags
 
 # Bytes of a graph per weight; int8 keeps tables of words in float32.
@@ -27,14 +27,12 @@ GRAPH_BYTES = {
 }
 LIBRARY_BYTES = 900_000_000  # torch and the exporter
 EXPORT_BYTES_PER_WEIGHT = 20
-LEFT_BYTES_PER_WEIGHT = 1  # of decoders whose weights stay in their files until they are used
-# Precisions for which no graph in float32 is run over samples.
-LEFT_PRECISIONS = ("fp32", "int8", "int8-weights", "stored")
+PIECE_BYTES = 2_200_000_000  # of a float32 graph in pieces, of which one is on disk at a time
 WRITERS = ("ForCausalLM", "LMHeadModel")  # ends of the names of such decoders' classes
 SERVER_BYTES = 150_000_000
 START_S = 20.0
 SECONDS_PER_WEIGHT = {"fp32": 2.0e-7, "int8": 6.0e-7}
-LEFT_SECONDS_PER_WEIGHT = 1.4e-7
+LEFT_SECONDS_PER_WEIGHT = {"fp32": 0.5e-7, "int8": 1.4e-7, "int4-weights": 4.0e-7}
 LARGEST_IN_FLOAT = 500_000_000  # weights of a model that is served in fp32 on a CPU by default
 CGROUP = Path("/sys/fs/cgroup")
 # Of both versions of control groups: limit, use, and the line of memory.stat with file pages that
@@ -57,7 +55,8 @@ class Cost:
 
     precision: str
     disk_bytes: int
-    export_memory_bytes: int
+    making_bytes: int  # of disk beside that, until it is made
+    export_memory_bytes: int  # without pages of mapped files, which the system can take back
     serve_memory_bytes: int
     seconds: float
 
@@ -94,23 +93,36 @@ class ExportTarget:
             TRANSFORMERS.name,
             GGUF.name,
         )
-        return cost_of(number, precision, is_left=is_decoder and precision in LEFT_PRECISIONS)
+        return cost_of(number, precision, is_left=is_decoder and precision not in HALF)
 
 
 def cost_of(num_weights: int, precision: str, *, is_left: bool = False) -> Cost:
     """The estimate for a model with this number of weights.
 
-    With `is_left` they stay in their files, and are read one at a time.
+    With `is_left` they stay in their files, and are read one at a time: the most memory is taken
+    when the finished graph is compared, and it is written once.
     """
     disk = int(GRAPH_BYTES.get(precision, 4.0) * num_weights) + 5_000_000
-    each_bytes = LEFT_BYTES_PER_WEIGHT if is_left else EXPORT_BYTES_PER_WEIGHT
-    each_s = LEFT_SECONDS_PER_WEIGHT if is_left else SECONDS_PER_WEIGHT.get(precision, 6.0e-7)
+    making = min(4 * num_weights, PIECE_BYTES) if is_left else disk
+    memory = disk if is_left else EXPORT_BYTES_PER_WEIGHT * num_weights
+    each_s = LEFT_SECONDS_PER_WEIGHT if is_left else SECONDS_PER_WEIGHT
     return Cost(
         precision,
         disk,
-        LIBRARY_BYTES + each_bytes * num_weights,
+        making,
+        LIBRARY_BYTES + memory,
         SERVER_BYTES + int(1.2 * disk),
-        START_S + num_weights * each_s,
+        START_S + num_weights * each_s.get(precision, each_s["int8"]),
+    )
+
+
+def remark_of(plan: Plan, cost: Cost, device: str) -> str:
+    """What speaks against the precision on a device, and the flag that changes it; or nothing."""
+    if cost.precision != "fp16" or device != "cpu" or plan.form == ONNX.name:
+        return ""
+    return (
+        "fp16 is slower than fp32 on a CPU, which computes in float32 and converts before and "
+        "after: take --precision fp32, or int8 for less memory"
     )
 
 
@@ -118,6 +130,7 @@ def cost_of_graph(num_bytes: int, precision: str) -> Cost:
     """The estimate for a graph that is served as it is, and compared with its edited form."""
     return Cost(
         precision,
+        num_bytes + 5_000_000,
         num_bytes + 5_000_000,
         SERVER_BYTES + 4 * num_bytes,
         SERVER_BYTES + 2 * num_bytes,

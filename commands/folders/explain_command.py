@@ -51,7 +51,7 @@ def _explain(
     if as_json:
         typer.echo(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False))
     else:
-        Console(highlight=False).print(page(explanation), soft_wrap=False)
+        Console(highlight=False).print(page(explanation), crop=False)
     if explanation.refusal:
         raise typer.Exit(FAILURE)
 

@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from commands.folders.cost import Cost, ExportTarget, free_disk, free_memory
+from commands.folders.cost import Cost, ExportTarget, free_disk, free_memory, remark_of
 from commands.folders.details import Details
 from models.checkpoints.folder_files import File
-from models.checkpoints.folder_plan import ONNX, Plan
+from models.checkpoints.folder_plan import ADAPTER, ONNX, REPOSITORY, Plan
 from models.checkpoints.plan import BYTES_BY_DTYPE
 from models.recipes.import_settings import ImportSettings
 from models.writing import amount
@@ -75,14 +75,15 @@ class Explanation:
 
     def commands(self) -> list[str]:
         """The lines to serve the folder by, in one step and in three, or those of a way out."""
-        if self.refusal:
+        if self.refusal or self.plan.commands:
             return list(self.plan.commands)
-        if self.plan.form in ("repository", ONNX.name):
-            return [f"attendant serve {self.source}"]
+        source = quote(self.source)
+        if self.plan.form in (REPOSITORY.name, ONNX.name):
+            return [f"attendant serve {source}"]
         checkpoint, name = f"build/checkpoints/{self.plan.name}", self.plan.name
         return [
-            f"attendant serve {self.source}",
-            f"attendant import {self.source} {checkpoint}",
+            f"attendant serve {source}",
+            f"attendant import {source} {checkpoint}",
             f"attendant export {checkpoint} --name {name} --precision {self.cost.precision}",
             "attendant serve",
         ]
@@ -160,7 +161,9 @@ def page(explanation: Explanation) -> Group:
         rows.add_row("refused", Text(explanation.refusal, "red"))
         if plan.way_out:
             rows.add_row("way out", plan.way_out)
-    elif plan.form != "repository":
+    elif plan.form == ADAPTER.name:
+        rows.add_row("base", plan.base)
+    elif plan.form != REPOSITORY.name:
         rows.add_row("task", _task(plan, details))
         if details is not None:
             rows.add_row("texts", _texts(details))
@@ -172,21 +175,24 @@ def page(explanation: Explanation) -> Group:
         rows.add_row("left out", _files(plan.left_out))
     for remark in details.remarks if details else ():
         rows.add_row("", remark.removeprefix(f"{plan.folder}/"))
-    if not explanation.refusal and plan.form != "repository":
+    if not explanation.refusal and plan.form not in (REPOSITORY.name, ADAPTER.name):
         rows.add_row("costs here", _cost(explanation))
+        if remark := remark_of(plan, explanation.cost, "cpu"):
+            rows.add_row("", remark)
         if explanation.missing:
             missing = ", ".join(explanation.missing)
             rows.add_row("missing", f"{missing}, for the first start: {install_of(plan)}")
     commands = explanation.commands()
-    lines: list[RenderableType] = [Padding(Text(line), (0, 0, 0, 4)) for line in commands]
-    steps = ", in one step or in three" if len(commands) > 1 else ""
+    # Not wrapped, as people copy them.
+    lines = [Text(f"    {line}", no_wrap=True, overflow="ignore") for line in commands]
+    steps = ", in one step or in three" if len(commands) == 4 else ""
     title = "Way out:" if explanation.refusal else f"To serve it{steps}:"
     shown: list[RenderableType] = [rows, *([Text(f"\n{title}"), *lines] if commands else [])]
     return Group(*shown)
 
 
 def _what(plan: Plan) -> str:
-    parts = [f"a folder {plan.what}"]
+    parts = [f"a {'file' if plan.folder.is_file() else 'folder'} {plan.what}"]
     names = ", ".join(filter(None, (plan.architecture, plan.model_type)))
     if names:
         parts.append(names)
@@ -228,6 +234,7 @@ def _texts(details: "Details") -> str:
 
 def _files(files: Iterable[File]) -> Table:
     table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
     listed = sorted(files, key=lambda file: -file.num_bytes)
     for file in listed[:MAX_FILES]:
         table.add_row(file.name, amount(file.num_bytes), file.why)

@@ -37,6 +37,7 @@ from models.networks.heads import TextEmbedder
 from models.networks.llama import Llama
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
 from models.networks.traced import TracedDecoder
+from models.networks.traced_readers import TracedEmbedder, TracedReader, embedder_of
 from models.networks.vector_maps import VectorMaps, VectorNorm
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 
@@ -91,7 +92,7 @@ def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:
     checkpoint = load_checkpoint(
         source, settings.context, head_task, settings.network, leaves_weights=not is_changed
     )
-    if isinstance(checkpoint.model, TracedDecoder):
+    if isinstance(checkpoint.model, TracedDecoder | TracedReader):
         _check_traceable(checkpoint.model, source)
     if settings.adapter is not None:
         checkpoint = merged(read_peft(Path(settings.adapter)), checkpoint)
@@ -109,13 +110,17 @@ def read_checkpoint(source: str, settings: ImportSettings) -> Checkpoint:
     return checkpoint
 
 
-def _check_traceable(model: TracedDecoder, source: str) -> None:
+def _check_traceable(model: TracedDecoder | TracedReader, source: str) -> None:
     """Raise `CheckpointError` for a network that no graph can be made of, before it is written."""
     from export.errors import ExportError
     from export.graphs.traced.decoder import layers_of
+    from export.graphs.traced.rows import layers_of_reader
 
     try:
-        layers_of(model)
+        if isinstance(model, TracedReader):
+            layers_of_reader(model)
+        else:
+            layers_of(model)
     except ExportError as error:
         raise CheckpointError(f"{source}: {error}; {ELSEWHERE}") from error
 
@@ -127,11 +132,14 @@ def imported(checkpoint: Checkpoint, source: str, settings: ImportSettings) -> C
     beside another task.
     """
     task = checkpoint.task if settings.task == "auto" else settings.task
+    is_traced = isinstance(checkpoint.model, TracedDecoder | TracedReader)
+    if task == "embedding" and is_traced:
+        return as_traced_embedder(checkpoint, settings)
     is_decoder = isinstance(checkpoint.model, GPT | Llama | DecoderReader)
     if task == "embedding" and is_decoder:
         return as_decoder_embedder(checkpoint, settings)
     if "text-generation" in (task, checkpoint.task) and task != checkpoint.task:
-        others = "auto, embedding" if is_decoder else "auto"
+        others = "auto, embedding" if is_decoder or is_traced else "auto"
         limit = f"{others} or {checkpoint.task}, which is the task of {source}"
         raise SettingError("task", settings.task, limit)
     if task == "embedding" and isinstance(checkpoint.model, ThreeWayEmbedder | TermEmbedder):
@@ -159,6 +167,24 @@ def as_decoder_embedder(checkpoint: Checkpoint, settings: ImportSettings) -> Che
         raise SettingError("layers", settings.layers, limit)
     embedder = DecoderEmbedder(
         decoder,
+        was.pooling if settings.pooling is None else settings.pooling,
+        was.normalize if settings.normalize is None else settings.normalize,
+        _maps_of(was, settings),
+    ).eval()
+    return replace(_with_embedder(checkpoint, embedder, settings), chat={}, sampling={})
+
+
+def as_traced_embedder(checkpoint: Checkpoint, settings: ImportSettings) -> Checkpoint:
+    """The body of a network of transformers as an embedder, as `as_decoder_embedder` has it."""
+    model = checkpoint.model
+    assert isinstance(model, TracedDecoder | TracedReader), "the caller checked it"
+    if settings.layers not in (None, "last"):
+        limit = "last, or left out: of a network of transformers' own the last states are read"
+        raise SettingError("layers", settings.layers, limit)
+    was = model if isinstance(model, TracedEmbedder) else embedder_of(model)
+    embedder = TracedEmbedder(
+        was.network,
+        was.config,
         was.pooling if settings.pooling is None else settings.pooling,
         was.normalize if settings.normalize is None else settings.normalize,
         _maps_of(was, settings),
@@ -200,14 +226,18 @@ def as_embedder(checkpoint: Checkpoint, settings: ImportSettings) -> Checkpoint:
     return _with_embedder(checkpoint, embedder, settings)
 
 
-def _maps_of(was: TextEmbedder | DecoderEmbedder, settings: ImportSettings) -> VectorMaps:
+def _maps_of(
+    was: TextEmbedder | DecoderEmbedder | TracedEmbedder, settings: ImportSettings
+) -> VectorMaps:
     if not settings.layer_norm:
         return was.maps
     return was.maps.then(VectorNorm(was.embedding_size, has_weights=False))
 
 
 def _with_embedder(
-    checkpoint: Checkpoint, embedder: TextEmbedder | DecoderEmbedder, settings: ImportSettings
+    checkpoint: Checkpoint,
+    embedder: TextEmbedder | DecoderEmbedder | TracedEmbedder,
+    settings: ImportSettings,
 ) -> Checkpoint:
     use = checkpoint.embedder
     if settings.dimensions is not None:

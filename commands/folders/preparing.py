@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from commands.folders.adapters import adapter_entry, bases_of, is_adapter, options_for
+from commands.folders.adapters import adapter_entry, bases_of, by_base, is_adapter, options_for
 from commands.folders.cache import Cache, Entry
+from commands.folders.configuration import name_in
 from commands.folders.cost import ExportTarget
 from commands.folders.fetching import showing_progress
 from commands.folders.keys import contents_of, key_of
@@ -24,12 +25,13 @@ from commands.folders.room import check_outline, check_room
 from commands.folders.running import run_worker
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import Source, commit_of, folder_of, outline_of, parse_source
-from models.checkpoints.folder_plan import ONNX, Plan
+from models.checkpoints.folder_plan import ADAPTER, ONNX, Plan, name_of
 from models.checkpoints.graph_files import GraphWish
 from models.checkpoints.plan import (
     check_small_files,
     has_torch,
     is_repository,
+    is_served_model,
     recognise,
 )
 from models.errors import CheckpointError
@@ -81,21 +83,29 @@ def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator
         sources += bases_beside
         served_as = ", ".join(f"{base.where} as {base.name}" for base in bases_beside)
         reports.say(f"adapters alone are served beside the bases that they name: {served_as}")
-    wishes = replace(wishes, adapters=(*wishes.adapters, *alone))
+    adapters = (*wishes.adapters, *alone)
     names = [name for source in sources for name in _names_of(source)]
-    _check_names([*names, *(adapter.name for adapter in wishes.adapters)])
+    _check_names([*names, *(adapter.name for adapter in adapters)])
+    kept = [each for each in sources if not (_is_served_model(each) or _is_repository(each))]
+    adapters_of = by_base(adapters, kept)
     for source in sources:
+        if _is_served_model(source):
+            served.add(_served_name(source), Path(source.where), Path(source.where))
+            reports.say(f"{source.where}: a model as attendant export writes it")
+            continue
         if _is_repository(source):
             for name in _names_of(source):
                 served.add(name, Path(source.where) / name, Path(source.where))
             reports.say(f"{source.where}: a model repository")
             continue
-        folder, entry = _entry_of(source, wishes, cache, reports)
+        beside = adapters_of.get(source.name, ())
+        folder, entry = _entry_of(source, replace(wishes, adapters=beside), cache, reports)
         served.add(source.name, entry.model, entry.folder)
         bases[source.name] = (folder, entry)
-    for adapter in wishes.adapters:
-        entry = adapter_entry(adapter, bases, cache, reports)
-        served.add(adapter.name, entry.model, entry.folder)
+    for base, beside in adapters_of.items():
+        for adapter in beside:
+            entry = adapter_entry(adapter, base, bases[base], cache, reports)
+            served.add(adapter.name, entry.model, entry.folder)
     with tempfile.TemporaryDirectory(prefix="attendant-models-") as scratch:
         for name, model in served.models.items():
             (Path(scratch) / name).symlink_to(model, target_is_directory=True)
@@ -104,12 +114,33 @@ def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator
 
 def _names_of(source: Source) -> list[str]:
     """The names that a source is served under: several of a model repository."""
+    if _is_served_model(source):
+        return [_served_name(source)]
     return find_models(Path(source.where)) if _is_repository(source) else [source.name]
 
 
 def _is_repository(source: Source) -> bool:
     folder = Path(source.where)
     return source.is_folder and folder.is_dir() and is_repository(folder)
+
+
+def _served_name(source: Source) -> str:
+    """The name of a model that is exported already, which its configuration may state.
+
+    Raises `CheckpointError` where another name was given.
+    """
+    stated = name_in(Path(source.where))
+    is_given = source.name != name_of(Path(source.where).resolve().name)
+    if stated and is_given and source.name != stated:
+        raise CheckpointError(
+            f"{source.where}/config.pbtxt names the model '{stated}', and it would be served as "
+            f"'{source.name}': leave {source.name}= out, or take the name out of config.pbtxt"
+        )
+    return stated or source.name
+
+
+def _is_served_model(source: Source) -> bool:
+    return source.is_folder and is_served_model(Path(source.where))
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -148,6 +179,10 @@ def _entry_of(source: Source, wishes: Wishes, cache: Cache, reports: Reports) ->
         folder, is_checked = _fetched_with_room(source, wishes, target, cache, reports)
     plan = recognise(folder, wish)
     plan.check()
+    if plan.form == ADAPTER.name:
+        raise CheckpointError(
+            f"{source.where} is a folder {ADAPTER.what}: attendant serve BASE --adapter {folder}"
+        )
     if not is_checked:
         check_room(source, plan, target, cache, reports)
     key = keys[-1] if plan.form == ONNX.name else keys[0]

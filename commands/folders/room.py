@@ -10,7 +10,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from commands.folders.cache import Cache
-from commands.folders.cost import Cost, ExportTarget, cost_of, free_disk, free_memory
+from commands.folders.cost import (
+    Cost,
+    ExportTarget,
+    cost_of,
+    free_disk,
+    free_memory,
+    remark_of,
+)
 from commands.folders.explanation import install_of
 from commands.folders.reports import Reports
 from commands.folders.running import PreparationError
@@ -66,7 +73,7 @@ def check_room(
             f"{install_of(plan)}; later starts, and serving, do not need it"
         )
     cost = target.cost(plan)
-    cache.check_room(2 * cost.disk_bytes, source.name)  # the graph, and what is made beside it
+    cache.check_room(cost.disk_bytes + cost.making_bytes, source.name)
     what = plan.architecture or plan.model_type
     fetched = f", {amount(to_fetch)} to fetch" if to_fetch else ""
     if plan.form == ONNX.name:
@@ -83,6 +90,8 @@ def check_room(
             f"{cost.seconds:.0f} s, {amount(cost.export_memory_bytes)} of memory and "
             f"{amount(cost.disk_bytes)} of disk" + f"; {plan.beside}" * bool(plan.beside)
         )
+    if remark := remark_of(plan, cost, target.device):
+        reports.say(f"{source.name}: warning: {remark}")
     if target.device == "cpu":  # on a GPU, weights are in its memory
         _check_memory(source, plan, cost, reports)
 

@@ -20,6 +20,7 @@ OTHERS = {
     "attendant_requests_waiting": "autoscaler",
     "attendant_requests_running": "autoscaler",
     "attendant_requests_refused": "people",
+    "attendant_batch": "people",
 }
 # The unit of a metric by its name: the first pattern that the name has.
 UNITS = {

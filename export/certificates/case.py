@@ -33,6 +33,7 @@ from models.networks.kinds import kind_of
 
 MAX_BYTES = 2**30  # of weights in float32 of a network that is compared as a whole
 NUM_LAYERS = 2  # of a larger one
+SCALAR = "query_pre_attn_scalar"  # of Gemma 2 and 3
 MAX_REASON = 150  # characters of an error in a note
 PACKAGES = {  # names of distributions by those of modules
     "transformers": "transformers",
@@ -279,7 +280,11 @@ def _by_gguf_reader(case: Case, auto: Any) -> tuple[Any, str]:  # noqa: ANN401
     assert case.gguf is not None, "the way is for files of GGUF"
     check_there("accelerate")
     folder, named = gguf_of(case.gguf)
-    return _loaded(auto, folder, **named), ""
+    # No key of a file has it: llama.cpp scales by a head's size, and transformers 5.23 by 256.
+    scalar = case.values.get(SCALAR)
+    if scalar is None:
+        return _loaded(auto, folder, **named), ""
+    return _loaded(auto, folder, **named, **{SCALAR: scalar}), f"with {SCALAR} {scalar}"
 
 
 def _by_rounding_library(case: Case, auto: Any) -> tuple[Any, str]:  # noqa: ANN401

@@ -16,6 +16,7 @@ from export.certificates.items import Item
 from models.networks.decoder_readers import DecoderEmbedder, DecoderPairScorer
 from models.networks.heads import TextEmbedder
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
+from models.networks.traced_readers import TracedEmbedder, TracedYesNoScorer
 from models.networks.transformer import Transformer
 
 
@@ -43,7 +44,8 @@ def _is_whole(case: Case) -> bool:
 
 def _is_vector(case: Case) -> bool:
     is_declared = (case.folder / "modules.json").is_file()
-    is_one = isinstance(case.checkpoint.model, TextEmbedder | DecoderEmbedder | ThreeWayEmbedder)
+    kinds = TextEmbedder | DecoderEmbedder | TracedEmbedder | ThreeWayEmbedder
+    is_one = isinstance(case.checkpoint.model, kinds)
     is_graph = bool(case.graph) and case.checkpoint.task == "embedding"
     return is_declared and (is_one or is_graph) and _is_whole(case)
 
@@ -143,7 +145,8 @@ ROWS: tuple[Comparison, ...] = (
     _row(
         "logits",
         is_for=lambda case: (
-            isinstance(case.checkpoint.model, DecoderPairScorer) and case.yes_no is not None
+            isinstance(case.checkpoint.model, DecoderPairScorer | TracedYesNoScorer)
+            and case.yes_no is not None
         ),
         theirs=sides.their_judgement,
         class_name=sides.TEXTS,

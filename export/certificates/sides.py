@@ -18,6 +18,7 @@ from export.certificates.probes import Conversation
 from export.checks.parity import pad, run_network
 from models.networks.decoder_readers import DecoderEmbedder
 from models.networks.heads import LAYERS
+from models.networks.traced_readers import TracedEmbedder
 from service.calls.conversation import Conversation as Asked
 from service.errors import InvalidArgument
 from service.text.conversation import TOKENIZER_CONFIG, ChatTemplates
@@ -181,6 +182,10 @@ def our_states(case: Case, row: Texts) -> np.ndarray:
     mask = torch.ones_like(ids)
     if isinstance(case.model, DecoderEmbedder):
         return _numbers(case.model.decoder.hidden_states(ids, mask))
+    if isinstance(case.model, TracedEmbedder):
+        types = torch.tensor([encoding.type_ids]) if case.model.has_token_types else None
+        made = case.model.network(**case.model.inputs(ids, mask, types))
+        return _numbers(made.last_hidden_state)
     types = torch.tensor([encoding.type_ids]) if case.model.encoder.config.type_vocab_size else None
     return _numbers(LAYERS[_layers(case)](case.model.encoder(ids, mask, types)))
 

@@ -126,9 +126,13 @@ def measure_parity(
     is_exact: bool,
     prefill: onnx.ModelProto | None = None,
     prompt_tokens: Sequence[int] = PROMPT_TOKENS,
+    num_steps: int = 0,
 ) -> DecoderParity:
-    """Compare cached decoding with recomputing: by `network` for an exact graph, else by itself."""
-    most, num_steps = network.config.max_positions, num_steps_of(network)
+    """Compare cached decoding with recomputing: by `network` for an exact graph, else by itself.
+
+    Without a number of steps there are as many as for a network of its size.
+    """
+    most, num_steps = network.config.max_positions, num_steps or num_steps_of(network)
     longest = max(1, most // 3, most - num_steps)
     prompts = random_rows(network.config.vocab_size, prompt_tokens, longest)
     longest = max(map(len, prompts))
@@ -136,9 +140,9 @@ def measure_parity(
     recompute = None
     if not is_exact:
         recompute = by_whole_row(decoder) if prefill is None else by_prefill(decoder)
-    chunk = max(CHUNK_TOKENS, longest // MAX_CHUNKS)
+    chunks = (max(CHUNK_TOKENS, longest // MAX_CHUNKS),)
     by_network = _with_network(network)
-    return compare_decoding(decoder, prompts, by_network, recompute, chunk, num_steps)
+    return compare_decoding(decoder, prompts, by_network, recompute, chunks, num_steps)
 
 
 def is_large(network: torch.nn.Module) -> bool:
@@ -163,12 +167,12 @@ def compare_decoding(
     prompts: Sequence[Row],
     network: Recompute,
     recompute: Recompute | None = None,
-    chunk: int | None = None,
+    chunks: Sequence[int] = (),
     num_steps: int = NUM_STEPS,
 ) -> DecoderParity:
     """Compare with `recompute`, or where there is none, with the network; prompts grow longer.
 
-    With `chunk` the last prompt is also computed in pieces. Takes one slot more than prompts.
+    The last prompt is also computed in pieces of so many tokens. Takes one slot more than prompts.
     """
     together = Greedy(decoder, prompts, first_slot=0, num_steps=num_steps)
     rows = list(zip(prompts, together.rows, strict=True))
@@ -176,8 +180,8 @@ def compare_decoding(
     references = [recompute(len(prompt), row) for prompt, row in rows] if recompute else by_network
     runs = [together]
     runs.append(Greedy(decoder, prompts, first_slot=1, forced=together.rows))  # used slots
-    if chunk:
-        runs.append(Greedy(decoder, prompts[-1:], 2, chunk=chunk, forced=together.rows[-1:]))
+    last = prompts[-1:], together.rows[-1:]
+    runs += [Greedy(decoder, last[0], 2, chunk=chunk, forced=last[1]) for chunk in chunks]
     alone = [Greedy(decoder, [prompt], 0, forced=[row]).logits[0] for prompt, row in rows]
     pairs = [
         (logits, expected)

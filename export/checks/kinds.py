@@ -11,7 +11,12 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from export.checks.decoding import PROMPT_TOKENS, DecoderParity, measure_parity
+from export.checks.decoding import (
+    NUM_STEPS_OF_LARGE,
+    PROMPT_TOKENS,
+    DecoderParity,
+    measure_parity,
+)
 from export.graphs.cached_decoder import DecoderNetwork, trace_decoder
 from models.networks.gpt import GPT
 from models.networks.llama import Llama
@@ -31,7 +36,10 @@ def measure_kinds(network: DecoderNetwork) -> tuple[DecoderNetwork, DecoderParit
     longest = max((each for each in windows if each <= LONGEST_WINDOW), default=0)
     prompts = (*PROMPT_TOKENS, longest + BEYOND) if longest > max(PROMPT_TOKENS) else PROMPT_TOKENS
     graph = trace_decoder(small)
-    return small, measure_parity(small, graph, is_exact=True, prompt_tokens=prompts)
+    parity = measure_parity(
+        small, graph, is_exact=True, prompt_tokens=prompts, num_steps=NUM_STEPS_OF_LARGE
+    )
+    return small, parity
 
 
 @torch.inference_mode()

@@ -74,6 +74,13 @@ def check_parity(
     Rows that are not given are pairs, where the network tells the texts of a pair apart.
     """
     batch = pad(rows, network.pad_token_id) if rows else ragged_batch(network, max_tokens)
+    return compare_batch(network, model, batch, max_abs_error)
+
+
+def compare_batch(
+    network: TextNetwork, model: onnx.ModelProto, batch: Arrays, max_abs_error: float
+) -> dict[str, Parity]:
+    """Compare each output for a batch, or raise `ExportError` where the graph is further off."""
     run = GraphRunner(model)
     by_graph, by_network = run.outputs(batch), run_network(network, batch)
     alone = [run.outputs(row) for row in rows_alone(batch)]

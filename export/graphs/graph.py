@@ -59,7 +59,7 @@ def trace(
     num_lstms = emit_lstms(fused)
     if num_fused < network.num_attentions:
         raise ExportError(f"fused {num_fused} attentions of {network.num_attentions}")
-    wrapped = _Float32Output(fused.to(dtype))
+    wrapped = Float32Output(fused.to(dtype))
     opset = LENGTHS_OPSET if by_length else OPSET
     model = trace_texts(wrapped, network.input_names, network.output_names, opset=opset)
     share_matrices(model)
@@ -135,7 +135,7 @@ def fused_ops(model: onnx.ModelProto) -> dict[str, int]:
     return {name: counts[name] for name in fused if counts[name]}
 
 
-class _Float32Output(nn.Module):
+class Float32Output(nn.Module):
     """Whatever a network computes in, its answers are float32."""
 
     def __init__(self, network: nn.Module) -> None:

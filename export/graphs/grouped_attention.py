@@ -23,6 +23,32 @@ from export.settings import Operator
 from models.networks.llama import GroupedAttention, GroupedAttentionCore
 
 
+def attention_of_rows(
+    inputs: tuple[Tensor, Tensor, Tensor],
+    seen: Tensor | None,
+    *,
+    heads: tuple[int, int],
+    scale: float,
+    softcap: float,
+    is_causal: bool,
+) -> Tensor:
+    """https://onnx.ai/onnx/operators/onnx__Attention.html of query, key and value, [B, S, D].
+
+    `heads` are those of queries and of keys; `seen` is as `Packing.seen` has it.
+    """
+    if seen is not None and seen.dim() == 1:
+        return attention_by_length(inputs, seen, scale=scale, heads=heads, softcap=softcap)
+    return torch.onnx.ops.attention(
+        *inputs,
+        seen,
+        q_num_heads=heads[0],
+        kv_num_heads=heads[1],
+        scale=scale,
+        softcap=softcap,
+        is_causal=is_causal and seen is None,
+    )[0]
+
+
 class FusedGroupedAttention(nn.Module):
     """Self-attention over packed tokens, H heads over Hkv, as one ONNX operator."""
 
@@ -68,21 +94,14 @@ class FusedGroupedAttention(nn.Module):
         return output_1ND
 
     def _onnx_attention(self, inputs: tuple[Tensor, Tensor, Tensor], seen: Tensor | None) -> Tensor:
-        """https://onnx.ai/onnx/operators/onnx__Attention.html; `seen` as `Packing.seen` has it."""
-        heads = (self.num_heads, self.num_kv_heads)
-        if seen is not None and seen.dim() == 1:
-            return attention_by_length(
-                inputs, seen, scale=self.scale, heads=heads, softcap=self.softcap
-            )
-        return torch.onnx.ops.attention(
-            *inputs,
+        return attention_of_rows(
+            inputs,
             seen,
-            q_num_heads=self.num_heads,
-            kv_num_heads=self.num_kv_heads,
+            heads=(self.num_heads, self.num_kv_heads),
             scale=self.scale,
             softcap=self.softcap,
-            is_causal=self.is_causal and seen is None,
-        )[0]
+            is_causal=self.is_causal,
+        )
 
     def _microsoft_attention(
         self, inputs: tuple[Tensor, Tensor, Tensor], seen: Tensor | None

@@ -28,11 +28,15 @@ RoundWeights = Callable[[TensorProto], RoundColumns]
 
 
 def quantize_blocks(
-    model: onnx.ModelProto, bits: int, round_weights: RoundWeights | None = None
+    model: onnx.ModelProto,
+    bits: int,
+    round_weights: RoundWeights | None = None,
+    left_float: Container[int] = (),
 ) -> onnx.ModelProto:
     """A copy of `model` whose matrix products with weights are MatMulNBits of 4 or 8 bits.
 
-    Weights are rounded to the nearest step unless `round_weights` does better.
+    Weights are rounded to the nearest step unless `round_weights` does better. Products at the
+    places of `left_float` stay float.
     """
     if round_weights is None:
         round_weights = _nearest(bits)
@@ -41,8 +45,10 @@ def quantize_blocks(
     weights = {tensor.name: tensor for tensor in graph.initializer}
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
+    products = [node for node in graph.node if is_product(node, weights)]
+    left = {node.name for place, node in enumerate(products) if place in left_float}
     for node in graph.node:
-        if not is_product(node, weights):
+        if not is_product(node, weights) or node.name in left:
             nodes.append(node)
             continue
         constants = _packed(node, weights[node.input[1]], bits, round_weights)
@@ -55,7 +61,7 @@ def quantize_blocks(
     graph.initializer.extend(kept)
     if MICROSOFT not in {opset.domain for opset in quantized.opset_import}:
         quantized.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
-    _check_no_float_products(quantized)
+    _check_no_float_products(quantized, left)
     return quantized
 
 
@@ -140,12 +146,14 @@ def _bytes_of(rounded: Rounded, bits: int) -> np.ndarray:
     return values if bits == 8 else values[:, 0::2] | values[:, 1::2] << 4
 
 
-def _check_no_float_products(model: onnx.ModelProto) -> None:
+def _check_no_float_products(model: onnx.ModelProto, meant: Container[str]) -> None:
     weights = {tensor.name for tensor in model.graph.initializer}
     left = [
         node.name
         for node in model.graph.node
-        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights
+        if node.op_type in ("MatMul", "Gemm")
+        and node.input[1] in weights
+        and node.name not in meant
     ]
     if left:
         raise ExportError(f"{len(left)} matrix products with weights stayed float: {left[:3]}")

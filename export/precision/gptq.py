@@ -10,13 +10,15 @@ Knows nothing of graphs.
 """
 # ruff: noqa: N803, N806, N815 - suffixes are array layouts: K inputs, N outputs, B blocks
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 DAMPING = 0.01  # of the mean second moment, added to all: sample texts do not span all inputs
-CHUNK = 128  # weights of a column whose changes are applied together
+SMALL = 128  # rows of a triangle that is inverted as any other matrix is
+CHUNK = 64  # weights of a column whose changes are applied together
 MAX_TOGETHER = 6_144  # inputs: what an inverse of them takes grows with the third power
 SLAB = 4_096  # columns at once: a chunk of them stays in a processor's cache
 SHARES = np.linspace(0.7, 1.05, 15)  # of the step that holds a block's largest weight
@@ -36,18 +38,24 @@ def round_nearest(weights_KN: np.ndarray, bits: int, block_size: int) -> Rounded
     return Rounded(_steps(weights_KN, _of_rows(scales_BN, weights_KN, block_size), bits), scales_BN)
 
 
+def parts_of(num_inputs: int, block_size: int) -> list[slice]:
+    """Inputs whose weights make up for each other's errors."""
+    num_parts = -(-num_inputs // MAX_TOGETHER)
+    step = -(-num_inputs // num_parts // block_size) * block_size
+    starts = range(0, num_inputs, step)
+    return [slice(start, min(start + step, num_inputs)) for start in starts]
+
+
 class Compensation:
     """Rounding for inputs with these second moments, the sum of x_i * x_j over samples.
 
-    Weights of more inputs than `MAX_TOGETHER` make up for errors of those beside them alone.
+    There are moments of each of `parts_of` the inputs.
     """
 
-    def __init__(self, moments_KK: np.ndarray, bits: int, block_size: int) -> None:
+    def __init__(self, moments: Sequence[np.ndarray], bits: int, block_size: int) -> None:
         self._bits, self._block_size = bits, block_size
-        parts = -(-len(moments_KK) // MAX_TOGETHER)
-        step = -(-len(moments_KK) // parts // block_size) * block_size
-        self._parts = [slice(first, first + step) for first in range(0, len(moments_KK), step)]
-        self._eliminations = [_elimination(moments_KK[part, part]) for part in self._parts]
+        self._parts = parts_of(sum(map(len, moments)), block_size)
+        self._eliminations = [_elimination(moments_KK) for moments_KK in moments]
 
     def rounded(self, weights_KN: np.ndarray) -> Rounded:
         """The weights of some columns."""
@@ -85,8 +93,22 @@ def _elimination(moments_KK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = sizes_K.mean() or 1.0
     moments_KK[np.diag_indices(len(sizes_K))] += DAMPING * mean
     order_K = np.argsort(-sizes_K, kind="stable")
-    inverse_KK = np.linalg.inv(moments_KK[np.ix_(order_K, order_K)])
-    return order_K, np.linalg.cholesky(inverse_KK).T.astype(np.float32)
+    # The factor of the inverse is the inverse of a factor, from the last channel to the first.
+    lower_KK = np.linalg.cholesky(moments_KK[np.ix_(order_K[::-1], order_K[::-1])])
+    return order_K, _inverse(lower_KK[::-1, ::-1]).astype(np.float32)
+
+
+def _inverse(upper_KK: np.ndarray) -> np.ndarray:
+    """The inverse of an upper triangle, by products of its parts: a third of a general inverse."""
+    half = len(upper_KK) // 2
+    if half < SMALL:
+        inverse_KK: np.ndarray = np.linalg.inv(upper_KK)
+        return inverse_KK
+    first_KK, second_KK = _inverse(upper_KK[:half, :half]), _inverse(upper_KK[half:, half:])
+    inverse_KK = np.zeros_like(upper_KK)
+    inverse_KK[:half, :half], inverse_KK[half:, half:] = first_KK, second_KK
+    inverse_KK[:half, half:] = -first_KK @ upper_KK[:half, half:] @ second_KK
+    return inverse_KK
 
 
 def _eliminated(
@@ -110,17 +132,27 @@ def _eliminated(
 def _searched_scales(weights_KN: np.ndarray, bits: int, block_size: int) -> np.ndarray:
     """[B, N]: of some steps up to the largest weight's, those with the least squared error."""
     blocks_BSN = _in_blocks(weights_KN, block_size)
-    largest_BN = _largest_scales(blocks_BSN, bits)
-    least_BN = np.full(largest_BN.shape, np.inf, np.float32)
-    scales_BN = largest_BN.copy()
-    for share in SHARES:
-        tried_BN = largest_BN * np.float32(share)
-        steps_BSN = _steps(blocks_BSN, tried_BN[:, None], bits)
-        error_BN = np.square(steps_BSN * tried_BN[:, None] - blocks_BSN).sum(axis=1)
-        is_better_BN = error_BN < least_BN
-        least_BN[is_better_BN] = error_BN[is_better_BN]
-        scales_BN[is_better_BN] = tried_BN[is_better_BN]
+    scales_BN: np.ndarray = np.stack([_searched_scale(block_SN, bits) for block_SN in blocks_BSN])
     return scales_BN
+
+
+def _searched_scale(block_SN: np.ndarray, bits: int) -> np.ndarray:
+    """[N], of one block, which a processor's cache holds."""
+    largest_N: np.ndarray = _largest_scales(block_SN[None], bits)[0]
+    least_N = np.full(largest_N.shape, np.inf, np.float32)
+    scales_N: np.ndarray = largest_N.copy()
+    off_SN, end = np.empty_like(block_SN), 2 ** (bits - 1)
+    for share in SHARES:
+        tried_N = largest_N * np.float32(share)
+        np.divide(block_SN, tried_N, out=off_SN)
+        np.rint(off_SN, out=off_SN).clip(-end, end - 1, out=off_SN)
+        off_SN *= tried_N
+        off_SN -= block_SN
+        error_N = np.einsum("sn,sn->n", off_SN, off_SN)
+        is_better_N = error_N < least_N
+        least_N[is_better_N] = error_N[is_better_N]
+        scales_N[is_better_N] = tried_N[is_better_N]
+    return scales_N
 
 
 def _in_blocks(weights_KN: np.ndarray, block_size: int) -> np.ndarray:

@@ -66,9 +66,7 @@ def keep_stored(
     copied = with_products_as_matmul(model)
     graph = copied.graph
     floats = {tensor.name: tensor for tensor in graph.initializer}
-    first_rows: dict[bytes, list[Kept]] = {}
-    for weight in weights:
-        first_rows.setdefault(weight.first, []).append(weight)
+    first_rows = _by_first_rows(weights)
     writer, forms = _Writer(accuracy_level), Counter[str]()
     for node in graph.node:
         if is_product(node, floats):
@@ -94,6 +92,29 @@ def keep_stored(
         copied.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     helper.set_model_props(copied, {FORMS: json.dumps(dict(sorted(forms.items())))})
     return copied
+
+
+def float_products(model: onnx.ModelProto, weights: Sequence[Kept]) -> frozenset[int]:
+    """Places, among the products of a graph in float32, of those that the folder left in float.
+
+    None where no product has stored numbers, as their weights were changed since.
+    """
+    graph, first_rows = with_products_as_matmul(model).graph, _by_first_rows(weights)
+    floats = {tensor.name: tensor for tensor in graph.initializer}
+    products = [node for node in graph.node if is_product(node, floats)]
+    left = set()
+    for place, node in enumerate(products):
+        matrix_NK = np.ascontiguousarray(array_of(floats[node.input[1]]).T)
+        if not any(segment.kept for segment in _segments(matrix_NK, first_rows)):
+            left.add(place)
+    return frozenset(left if len(left) < len(products) else ())
+
+
+def _by_first_rows(weights: Sequence[Kept]) -> dict[bytes, list[Kept]]:
+    first_rows: dict[bytes, list[Kept]] = {}
+    for weight in weights:
+        first_rows.setdefault(weight.first, []).append(weight)
+    return first_rows
 
 
 def _segments(matrix_NK: Array, first_rows: dict[bytes, list[Kept]]) -> Iterator[_Segment]:

@@ -15,14 +15,14 @@ zero. Weights are rounded to +-127, their products fit int32 up to K = 66,000.
 """
 # ruff: noqa: N806 - suffixes are array layouts: K inputs, N outputs of a product
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from export.graphs.tensors import derived, slabs
-from export.precision.blockwise import MICROSOFT, with_products_as_matmul
+from export.precision.blockwise import MICROSOFT, is_product, with_products_as_matmul
 from export.precision.tied_tables import share_tied_tables
 
 LARGEST = 127  # of a rounded weight or activation, on both sides of zero
@@ -35,16 +35,24 @@ SHARED: dict[str, np.ndarray] = {
 LAST_AXIS, STEP, ZERO = SHARED
 
 
-def quantize_rows(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of `model` whose matrix products with weights are int8, token by token."""
+def quantize_rows(model: onnx.ModelProto, left_float: Container[int] = ()) -> onnx.ModelProto:
+    """A copy of `model` whose matrix products with weights are int8, token by token.
+
+    Products at the places of `left_float` stay float.
+    """
     copied = with_products_as_matmul(model)
     graph = copied.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
     rounded: dict[str, str] = {}  # activations that are there as uint8, and their largest values
     nodes: list[NodeProto] = []
     constants = [numpy_helper.from_array(value, name) for name, value in SHARED.items()]
+    place = -1
     for node in graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in weights:
+        if not is_product(node, weights):
+            nodes.append(node)
+            continue
+        place += 1
+        if place in left_float:
             nodes.append(node)
             continue
         activation, name = node.input

@@ -4,24 +4,23 @@ By default they are the messages that come with the project and paragraphs of Py
 own documentation: short and long, chat and prose. Nothing is downloaded.
 """
 
-# ruff: noqa: N806 - suffixes are array layouts: H heads, S tokens, Dh head size
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
+from itertools import count
 
 import numpy as np
 import onnx
 from tokenizers import Tokenizer
 
 from export.errors import ExportError
-from export.graphs.graph import open_session
 from export.graphs.int8_cache import Largest
+from export.graphs.pieces import MAX_BYTES, Pieces
+from export.graphs.tensors import Array
 from models.data.generated.python_topics import python_topics
 from models.data.tokenizer import cutting_copy
 from service.contract.tensors import TensorSpec
-from service.generation.decoders.decoder import SLOTS
-from service.generation.decoders.shape import DecoderShape
 
 NUM_TEXTS = 192  # more did not measure better
 NUM_COMPARED = 160  # to compare answers on, none of them calibrated on: one is 0.6 per cent
@@ -81,21 +80,23 @@ def default_texts() -> tuple[str, ...]:
 def largest_values(
     model: onnx.ModelProto,
     rows: Sequence[Sequence[int]],
-    on_row: Callable[[int], None] = lambda _: None,
+    on_run: Callable[[int, int], None] = lambda *_: None,
+    max_bytes: int = MAX_BYTES,
 ) -> Largest:
     """The largest value of every channel of keys and values, by a float32 graph, over `rows`.
 
-    Zeros where there are no rows; a row has at least one token.
+    Each row has at least one token. `on_run` is given how many runs were made, and of how many.
     """
-    session = open_session(model)
-    shape = DecoderShape.of(session.signature, SLOTS)
-    caches = [spec.name for spec in session.signature.outputs if spec.name != "logits"]
-    largest = {name: np.zeros((shape.num_kv_heads, shape.head_size)) for name in caches}
-    for done, row in enumerate(rows, start=1):
-        feeds = prompt_of(row, session.signature.inputs)
-        for name, cache_1HSDh in zip(caches, session.run(feeds, caches), strict=True):
-            np.maximum(largest[name], np.abs(cache_1HSDh[0]).max(axis=1), out=largest[name])
-        on_row(done)
+    caches = [output.name for output in model.graph.output if output.name != "logits"]
+    largest = {name: np.zeros((1, 1)) for name in caches}
+    pieces, num_runs = Pieces(model, caches, max_bytes), count(1)
+
+    def see(name: str, cache: Array) -> None:  # [1, heads, tokens, size of a head]
+        largest[name] = np.maximum(largest[name], np.abs(cache[0]).max(axis=1))
+
+    feeds = [partial(prompt_of, row) for row in rows]
+    for _ in pieces.run(feeds, see, lambda: on_run(next(num_runs), len(pieces) * len(rows))):
+        pass
     return largest
 
 
@@ -113,6 +114,8 @@ def prompt_of(
     }
 
     def empty_cache(spec: TensorSpec) -> np.ndarray:
+        if spec.name.startswith("past_state."):
+            return np.zeros((1, *spec.dims[1:]), np.float32)
         _, num_heads, _, head_size = spec.dims
         return np.zeros((1, num_heads, num_tokens, head_size), np.float32)
 

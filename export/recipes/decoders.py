@@ -11,7 +11,13 @@ import numpy as np
 import onnx
 
 from export.checks.adapted_decoding import check_adapted
-from export.checks.decoding import ParityLimits, is_large, logits_rounding, measure_parity
+from export.checks.decoding import (
+    DecoderParity,
+    ParityLimits,
+    is_large,
+    logits_rounding,
+    measure_parity,
+)
 from export.checks.kinds import measure_kinds
 from export.checks.norms_apart import with_norms_apart
 from export.checks.paged_decoding import check_paged
@@ -36,7 +42,7 @@ from export.graphs.traced.turned import turned_channels as turned_in_traced
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
 from export.precision.experts import with_rounded_experts
-from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
+from export.precision.kept import FLOAT_WEIGHTS, float_products, forms_of, keep_stored
 from export.precision.moments import SampledRounding
 from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values, sample_rows
@@ -71,6 +77,7 @@ LIMITS: dict[Precision, ParityLimits] = {
     "stored": ParityLimits(UNLIMITED, 0.1, 1e-4, 0.75),
 }
 AUTO: tuple[Precision, ...] = ("fp32", "int8")  # written by default
+SAMPLES_OF_LARGE = 48  # sample texts for a large network, as each takes as much longer
 # What to export instead where a precision costs too much.
 FINER: dict[Precision, Precision] = {
     "int8": "int8-weights",
@@ -175,16 +182,19 @@ class _Decoder:
         if is_large(network) and precision != "fp32" and not isinstance(network, TracedDecoder):
             self._check_kinds(network)
         graph, prefill = self._graphs(precision)
-        self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
-        parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
-        LIMITS[precision].check(parity, lambda: logits_rounding(network))
+        if precision == "fp32" and isinstance(network, TracedDecoder):
+            parity = self._traced_and_parity[1]
+        else:
+            self.on_step(f"{precision}: comparing cached decoding with recomputing from scratch")
+            parity = measure_parity(network, graph, is_exact=precision == "fp32", prefill=prefill)
+            LIMITS[precision].check(parity, lambda: logits_rounding(network))
         variant = Variant(
             precision,
             fused_ops(graph),
             parity.to_dict(),
             perplexity=self._checked_perplexity(graph, precision),
             kv_cache="int8" if prefill else "",
-            weights=forms_of(graph),
+            weights=forms_of(graph) or self._forms_left(precision),
             device="cpu",  # CUDA's GroupQueryAttention has no float32
         )
         return Built(graph, variant, prefill, adapted=self._with_adapters(graph, precision))
@@ -257,6 +267,11 @@ class _Decoder:
             [graph] = settled([graph])
             return graph, None
         if self.settings.kv_cache == "int8":
+            if any(each.name.startswith("past_state.") for each in graph.graph.input):
+                raise ExportError(
+                    "kv_cache is int8, whose prompts have a graph of their own, and this network "
+                    "has states beside the cache: take the cache in float"
+                )
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
@@ -269,7 +284,7 @@ class _Decoder:
             prefill = self._quantize(prefill, precision)
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
-        check_fused(graph, OPERATOR, self.network.config.num_layers)
+        check_fused(graph, OPERATOR, fused_ops(self._traced).get(OPERATOR, 0))
         if prefill is None:
             [graph] = settled([graph])
             return graph, None
@@ -279,13 +294,20 @@ class _Decoder:
     @cached_property
     def _traced(self) -> onnx.ModelProto:
         network = self._evened
-        self.on_step("tracing the graph")
         if isinstance(network, TracedDecoder):
-            traced = trace_traced(network)
-            self.on_step("comparing the graph with transformers")
-            check_traced(network, traced)
-            return traced
+            return self._traced_and_parity[0]
+        self.on_step("tracing the graph")
         return trace_decoder(network, precision="fp32")
+
+    @cached_property
+    def _traced_and_parity(self) -> tuple[onnx.ModelProto, DecoderParity]:
+        """The graph of a network of transformers, which has been compared with it."""
+        network = self.network
+        assert isinstance(network, TracedDecoder), "others have parity of their own"
+        self.on_step("tracing the graph")
+        graph = trace_traced(network)
+        self.on_step("comparing the graph with transformers")
+        return graph, check_traced(network, graph)
 
     @cached_property
     def _traced_with_adapters(self) -> onnx.ModelProto:
@@ -320,10 +342,11 @@ class _Decoder:
 
     def _quantize(self, graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
         graph = with_rounded_experts(graph)
+        left = self._left_float
         if precision == "int8":
-            return quantize_rows(graph)
+            return quantize_rows(graph, left)
         if precision == "int8-weights":
-            return quantize_blocks(graph, bits=8)
+            return quantize_blocks(graph, bits=8, left_float=left)
         if precision == "stored":
             graph = keep_stored(graph, self.checkpoint.kept())
             if not forms_of(graph).keys() - {FLOAT_WEIGHTS}:
@@ -332,11 +355,27 @@ class _Decoder:
                     "rounded its weights to, as where an adapter was merged: choose fp32 or int8"
                 )
             return graph
-        return quantize_blocks(graph, bits=4, round_weights=self._compensating)
+        rounding = self._compensating
+        return quantize_blocks(graph, bits=4, round_weights=rounding, left_float=left)
+
+    def _forms_left(self, precision: Precision) -> dict[str, int]:
+        """The number of products in float of a graph that rounds the others again."""
+        number = 0 if precision in FLOAT else len(self._left_float)
+        return {FLOAT_WEIGHTS: number} if number else {}
+
+    @cached_property
+    def _left_float(self) -> frozenset[int]:
+        """Places of the products whose weights the folder left in float, beside rounded ones."""
+        kept = self.checkpoint.kept()
+        if not kept or isinstance(self.network, TracedDecoder):
+            return frozenset()
+        if self._evened is self.network:
+            return float_products(self._traced, kept)
+        return float_products(trace_decoder(self.network, precision="fp32"), kept)
 
     @cached_property
     def _compensating(self) -> SampledRounding:
-        """The rounding of weights to 4 bits, by their inputs in the float32 graph."""
+        """The rounding of weights to 4 bits, by their inputs in pieces of the float32 graph."""
         return SampledRounding(self._traced, self._samples, self.on_step)
 
     @cached_property
@@ -347,10 +386,10 @@ class _Decoder:
         rows = [row for row in (*samples.calibration, *samples.checked) if row]
         if not rows:
             raise ExportError("the texts to calibrate on have no tokens, at least 1 is needed")
-        return rows
+        return rows[:SAMPLES_OF_LARGE] if is_large(self.network) else rows
 
     def _largest_cached(self, graph: onnx.ModelProto) -> Largest:
-        """The largest values by the float32 graph, over the joined sample texts.
+        """The largest values by the float32 graph, piece by piece, over the joined sample texts.
 
         Where these are shorter than the context, keys have bounds for the places behind them.
         """
@@ -359,7 +398,7 @@ class _Decoder:
         rows = [ids[start : start + most] for start in range(0, len(ids), most)]
         what = "measuring keys and values"
         largest = largest_values(
-            graph, rows, lambda done: self.on_step(f"{what}: {done} of {len(rows)} rows of samples")
+            graph, rows, lambda done, of: self.on_step(f"{what}: {done} of {of} parts of samples")
         )
         if len(ids) >= most:
             return largest

@@ -16,9 +16,11 @@ from export.checks.distributions import LARGEST_CHANGES, check_changes
 from export.checks.parity import GraphRunner, check_parity, outputs_of_texts, pad
 from export.checks.provider_support import device_of
 from export.checks.retrieval import measure_retrieval
+from export.checks.traced_reading import check_reader
 from export.errors import ExportError
 from export.examples import example_fields, general_examples
 from export.graphs.graph import check_fused, fused_ops, trace
+from export.graphs.traced.rows import trace_reader
 from export.graphs.widened import widened
 from export.precision.samples import MAX_TOKENS, SampleRows, sample_rows
 from export.precision.static import quantize_static
@@ -37,6 +39,7 @@ from export.writer import Built, BuiltGraphs, ExportedModel, build_graphs
 from models.checkpoints.checkpoint import Checkpoint
 from models.data.datasets import Example
 from models.networks.decoder_readers import DecoderReader
+from models.networks.traced_readers import TracedReader
 from service.contract.manifest import Manifest, Precision, Variant
 from service.contract.precision import HALF
 
@@ -94,6 +97,9 @@ class _Encoder:
         self._labelled = labelled
         self._on_step = on_step
         network = checkpoint.text_network
+        make: Callable[..., onnx.ModelProto] = (
+            _traced_reader if isinstance(network, TracedReader) else trace
+        )
         self._samples: Callable[[], SampleRows] = cache(
             lambda: sample_rows(
                 checkpoint.tokenizer,
@@ -103,7 +109,7 @@ class _Encoder:
             )
         )
         self._trace = cache(
-            lambda operator, precision, is_padded: trace(
+            lambda operator, precision, is_padded: make(
                 network, operator, precision=precision, is_padded=is_padded
             )
         )
@@ -172,7 +178,7 @@ class _Encoder:
         network, limit = self._checkpoint.text_network, MAX_ABS_ERROR[precision]
         rows = self._samples().checked if precision == "int8" else None
         most = self._checkpoint.max_tokens
-        if isinstance(network, DecoderReader):
+        if isinstance(network, DecoderReader | TracedReader):
             most = min(most, MAX_CHECKED_TOKENS)
         parities = check_parity(network, graph, most, limit, rows)
         is_bounded = precision in ("int8", "bf16") and not self._labelled
@@ -187,6 +193,16 @@ class _Encoder:
             prefix = "" if name == network.output_name else f"{name}."
             figures |= {f"{prefix}{figure}": value for figure, value in parity.to_dict().items()}
         return figures
+
+
+def _traced_reader(
+    reader: TracedReader, operator: Operator, *, precision: Precision, is_padded: bool
+) -> onnx.ModelProto:
+    """The graph of a network of transformers; in float32 it is compared with whole rows."""
+    graph = trace_reader(reader, operator, precision=precision, is_padded=is_padded)
+    if precision not in HALF:
+        check_reader(reader, graph)
+    return graph
 
 
 def check_cost(variant: Variant) -> None:

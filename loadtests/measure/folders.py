@@ -4,7 +4,8 @@
 
 The first start imports and exports the folder into an empty cache, the second finds the export
 there. Peak memory is of all processes together until the server is ready and has answered: private,
-and resident with pages of mapped files. The folder is random, of that size, or one of yours.
+and resident with pages of mapped files. Prompts are random tokens, each another. The folder is
+random, of that size, or one of yours.
 """
 
 import json
@@ -22,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
+import numpy as np
+
 from loadtests.load.process_tree import Peak, processor_seconds, watching
 from loadtests.load.random_folders import write_folder
 from loadtests.load.server import SERVE
@@ -38,7 +41,8 @@ from loadtests.measure.records import (
     option,
 )
 
-NAME, PROMPT = "measured", "abc " * 8
+NAME = "measured"
+LEAST_WORDS = 300  # of a vocabulary whose tokens are drawn, without the first ones
 FIRST, SECOND = "first start", "second start"
 STEP = re.compile(rf"{NAME}: (?P<step>.*) \((?:about )?\d+ s (?:left|so far)\)")
 COUNT = re.compile(r":? \d[\d, ]*(?: of \d[\d,]*)?(?P<unit> \S.*)?$")
@@ -58,7 +62,9 @@ class FolderOptions(Options):
         Path("build/loadtests/folders"), "Where random folders are kept; 8b takes 16 GB."
     )
     precision: str = option("auto", "Precision of the export.")
+    prompt_tokens: int = option(128, "Tokens of a prompt.", min=1)
     tokens: int = option(32, "Tokens that are generated.", min=2)
+    rows: int = option(8, "Prompts of the request with several.", min=1)
     flag: list[str] = option([], "Flag for the server, e.g. --flag=--max-context-tokens=512.")
 
 
@@ -87,14 +93,13 @@ def _start(folder: Path, cache: Path, options: FolderOptions, *, is_first: bool)
         reader.start()
         url = _url_of(server.stdout)
         ready_s = time.monotonic() - started_s
-        first_s, one_s, all_s = (_seconds_of(url, count) for count in (1, 1, options.tokens))
+        answered = _answered(url, options)
         computed_s = processor_seconds(server.pid)
     return {
         "seconds": ready_s,
         "processor_s": computed_s,
         **_memory(peak),
-        "first_token_s": first_s,
-        "tokens_per_s": (options.tokens - 1) / max(all_s - one_s, 1e-3),
+        **answered,
         "disk_mib": sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) / 2**20,
         **{f"{STEP_PREFIX}{step}": seconds for step, seconds in steps.items()},
     }
@@ -146,11 +151,25 @@ def _url_of(lines: IO[str]) -> str:
     raise RuntimeError("the server ended before it was ready: serve the folder to see why")
 
 
-def _seconds_of(url: str, num_tokens: int) -> float:
-    """Seconds that a request for `num_tokens` takes."""
+def _answered(url: str, options: FolderOptions) -> Turn:
+    """The seconds of a first token, and the tokens of each second, of one prompt and of several."""
+    turn = {}
+    for rows, suffix in ((1, ""), (options.rows, "_of_rows")):
+        first_s, one_s, all_s = (
+            _seconds_of(url, rows, count, options) for count in (1, 1, options.tokens)
+        )
+        turn[f"first_token_s{suffix}"] = first_s
+        turn[f"tokens_per_s{suffix}"] = rows * (options.tokens - 1) / max(all_s - one_s, 1e-3)
+    return turn
+
+
+def _seconds_of(url: str, rows: int, num_tokens: int, options: FolderOptions) -> float:
+    """Seconds that a request of several prompts takes, with `num_tokens` for each."""
+    generator = np.random.default_rng()
+    prompts = generator.integers(LEAST_WORDS // 3, LEAST_WORDS, (rows, options.prompt_tokens))
     body = {
         "model": NAME,
-        "prompt": PROMPT,
+        "prompt": prompts.tolist(),
         "max_tokens": num_tokens,
         "temperature": 0,
         "ignore_eos": True,
@@ -173,6 +192,8 @@ BY_START = by_columns(
     Column("on disk", "disk_mib", "MiB"),
     Column("first token", "first_token_s", "ms"),
     Column("tokens/s", "tokens_per_s"),
+    Column("several prompts: first tokens", "first_token_s_of_rows", "ms"),
+    Column("several prompts: tokens/s", "tokens_per_s_of_rows"),
 )
 
 

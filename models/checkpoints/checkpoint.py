@@ -27,7 +27,7 @@ from models.checkpoints.chat_templates import TOKENIZER_CONFIG, read_chat
 from models.checkpoints.consolidated import as_transformers
 from models.checkpoints.embedder_use import EmbedderUse, check_no_prompt
 from models.checkpoints.file_names import KEPT_FILE
-from models.checkpoints.foreign import check_is_folder, check_is_ours
+from models.checkpoints.foreign import check_is_folder, check_is_ours, names_in
 from models.checkpoints.foreign_tokenizer import load_foreign_tokenizer
 from models.checkpoints.gguf.folders import gguf_at, unpacked_gguf
 from models.checkpoints.hub import download_folder, is_hub_id
@@ -49,6 +49,7 @@ from models.checkpoints.weights import (
     own_kept_weights,
     weights_left_in_files,
 )
+from models.checkpoints.whole import check_is_fetched, check_is_whole
 from models.checkpoints.writing_weights import num_bytes, write_tensors
 from models.data.tokenizer import TOKENIZER_FILE, load_tokenizer, num_ids
 from models.errors import CheckpointError, SettingError, check_range
@@ -195,8 +196,14 @@ def _load(source: str | Path, context: int | None, task: str | None, network: st
     if read_object(path, optional=True).get("format") == FORMAT:
         return _load_own(folder)
     check_is_ours(folder)
-    with as_transformers(folder) as complete:
-        return _load_foreign(complete, origin, context, task, network)
+    names = names_in(folder)
+    check_is_whole(folder, names)
+    try:
+        with as_transformers(folder) as complete:
+            return _load_foreign(complete, origin, context, task, network)
+    except CheckpointError:
+        check_is_fetched(folder, names)
+        raise
 
 
 def _load_foreign(

@@ -34,7 +34,8 @@ EMBEDDER = Form("sentence-transformers", "of sentence-transformers", ("torch", "
 REPOSITORY = Form("repository", "of served models: a model repository", ())
 GGUF = Form("gguf", "of GGUF", ("torch", "onnxscript", "gguf"))
 ONNX = Form("onnx", GRAPHS.what, ("onnx",))
-FORMS = (REPOSITORY, OWN, EMBEDDER, TRANSFORMERS, TRACED, GGUF, ONNX)
+ADAPTER = Form("adapter", "of an adapter of PEFT, which is served beside its base", ())
+FORMS = (REPOSITORY, ADAPTER, OWN, EMBEDDER, TRANSFORMERS, TRACED, GGUF, ONNX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,11 @@ class Plan:
     left_out: tuple[File, ...] = ()
     refusal: str = ""
     way_out: str = ""
-    commands: tuple[str, ...] = ()  # of the way out, for a shell
+    commands: tuple[str, ...] = ()  # for a shell, where they are not those of every form
     graph: str = ""  # the file that is served, of a folder of graphs
     precision: str = ""  # of that graph, as its name says
     variants: tuple[str, ...] = ()  # names of the others
+    base: str = ""  # of an adapter, as its files name it
     beside: str = ""  # what becomes of graphs beside weights that are taken, for people
 
     @property

@@ -58,6 +58,17 @@ PARTS = Kind(
     ),
 )
 # Told before graphs: a folder of these may have some, which are no model of their own.
+ADAPTERS = Kind(
+    ("adapter_config.json",),
+    "of an adapter of PEFT without its base",
+    "attendant serve serves it beside the base that it names; to put it into the weights of "
+    "its base: attendant import BASE CHECKPOINT --adapter FOLDER",
+    commands=(
+        "attendant serve {folder}",
+        "attendant serve BASE --adapter {folder}",
+        "attendant import BASE CHECKPOINT --adapter {folder}",
+    ),
+)
 BEFORE_GRAPHS = (
     Kind(("gliner_config.json",), "of GLiNER", MADE_OF, has_own_config=True),
     Kind(("mlc-chat-config.json",), "of MLC", MADE_OF),
@@ -66,13 +77,7 @@ BEFORE_GRAPHS = (
         "of a pipeline of diffusers",
         "it makes images; nothing here does",
     ),
-    Kind(
-        ("adapter_config.json",),
-        "of an adapter of PEFT without its base",
-        "attendant serve serves it beside the base that it names; to put it into the weights of "
-        "its base: attendant import BASE CHECKPOINT --adapter FOLDER",
-        commands=("attendant serve {folder}",),
-    ),
+    ADAPTERS,
 )
 KINDS = (
     *BEFORE_GRAPHS,
@@ -133,7 +138,8 @@ def foreign_kind(names: Collection[str]) -> Kind | None:
 
 def is_of_gguf(names: Collection[str]) -> bool:
     """Whether a folder with these names has a model in GGUF, and none of transformers."""
-    return _has(names, GGUF_FILES) and not is_complete(names)
+    of_itself = [name for name in names if "/" not in name]
+    return _has(of_itself, GGUF_FILES) and not is_complete(names)
 
 
 def is_complete(names: Collection[str]) -> bool:

@@ -40,7 +40,8 @@ def read_headers(path: Path) -> Mapping[str, TensorHeader]:
             if num_bytes > min(MAX_HEADER_BYTES, path.stat().st_size):
                 raise ValueError(f"its header would have {num_bytes} bytes")  # noqa: TRY301
             stated = json.loads(file.read(num_bytes))
-    except (OSError, ValueError, RecursionError) as error:
+        _check_length(path, 8 + num_bytes, stated)
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is not a readable safetensors file: {reason(error)}"
         ) from error
@@ -48,6 +49,15 @@ def read_headers(path: Path) -> Mapping[str, TensorHeader]:
         return {
             str(name): _header(tensor) for name, tensor in tensors.items() if name != "__metadata__"
         }
+
+
+def _check_length(path: Path, start: int, stated: object) -> None:
+    """Raise `ValueError` for a file that ends before its last tensor, as a broken download does."""
+    tensors = stated.values() if isinstance(stated, dict) else ()
+    ends = (each["data_offsets"][1] for each in tensors if "data_offsets" in each)
+    needed, there = start + max(ends, default=0), path.stat().st_size
+    if there < needed:
+        raise ValueError(f"it has {there:,} of its {needed:,} bytes; fetch it again")
 
 
 def _header(stated: Mapping[str, Any]) -> TensorHeader:

@@ -10,11 +10,10 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
@@ -41,6 +40,7 @@ from models.checkpoints.graph_files import DATA, GraphFile, GraphWish, choose, g
 from models.checkpoints.headers import parts_of
 from models.checkpoints.plan import takes_graphs
 from models.checkpoints.setting_keys import TEXT_SETTINGS
+from models.checkpoints.whole import like_it
 from models.data.marian_tokenizer import SOURCE_FILE
 from models.data.tokenizer import TOKENIZER_FILE
 from models.errors import CheckpointError, shown
@@ -205,7 +205,7 @@ class Repository:
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The folder with those of the files that there are; raises `CheckpointError`."""
-        with _errors_of(self._hub_id):
+        with _errors_of(self._hub_id, is_offline=self._is_offline):
             folder = Path(
                 snapshot_download(
                     self._hub_id,
@@ -229,27 +229,37 @@ class Repository:
         return {each.rfilename: each.size or 0 for each in listed.siblings or ()}
 
     def header(self, name: str) -> dict[str, Any]:
-        """Types and shapes of the tensors of a file, as its first bytes state them; or nothing."""
+        """Types and shapes of the tensors of a file, as its first bytes state them; or nothing.
+
+        Their places are left out: the file has others when it is written here without values.
+        """
         try:
             read = HfApi(self._endpoint).parse_safetensors_file_metadata(
                 self._hub_id, name, revision=self._commit
             )
         except Exception:  # the same
             return {}
-        return {tensor: asdict(stated) for tensor, stated in read.tensors.items()}
+        return {
+            tensor: {"dtype": stated.dtype, "shape": list(stated.shape)}
+            for tensor, stated in read.tensors.items()
+        }
 
 
 @contextmanager
-def _errors_of(hub_id: str) -> Iterator[None]:
+def _errors_of(hub_id: str, *, is_offline: bool) -> Iterator[None]:
     """While entered, what the hub refuses is a `CheckpointError` that says what to do."""
     try:
         yield
     except LocalEntryNotFoundError as error:
+        why = "the hub cannot be reached to download it (give a folder, or check the network and "
+        why += "HF_ENDPOINT)"
+        if is_offline:
+            why = f"the hub's cache {constants.HF_HUB_CACHE} does not have it, which alone is "
+            why += "looked at with --offline or HF_HUB_OFFLINE"
         raise CheckpointError(
-            f"there is no folder {hub_id!r}, and the hub cannot be reached to download it "
-            "(give a folder, or check the network, HF_ENDPOINT and HF_HUB_OFFLINE)"
+            f"there is no folder {hub_id!r}{like_it(hub_id)}, and {why}"
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise CheckpointError(
-            f"there is no folder {hub_id!r}, and the hub did not give it: {error}"
+            f"there is no folder {hub_id!r}{like_it(hub_id)}, and the hub did not give it: {error}"
         ) from error

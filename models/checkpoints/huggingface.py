@@ -42,7 +42,8 @@ from models.checkpoints.seq2seq import SEQ2SEQ, is_seq2seq, seq2seq_family, with
 from models.checkpoints.settings_files import longest_text
 from models.checkpoints.stops import stop_tokens
 from models.checkpoints.traced import load_traced
-from models.checkpoints.traced_types import is_traced
+from models.checkpoints.traced_readers import load_traced_reader
+from models.checkpoints.traced_types import CAUSAL, factory_of, is_traced
 from models.checkpoints.vector_maps import with_maps
 from models.checkpoints.vit import OUTSIDE_LAYERS as VIT_HEAD
 from models.checkpoints.vit import (
@@ -69,6 +70,7 @@ from models.networks.heads import (
 )
 from models.networks.llama import Llama
 from models.networks.traced import TracedDecoder
+from models.networks.traced_readers import TracedReader
 from models.networks.transformer import Transformer
 from models.networks.vit import VisionTransformer
 
@@ -85,6 +87,7 @@ class PretrainedModel:
         | GPT
         | Llama
         | TracedDecoder
+        | TracedReader
         | Transformer
         | VisionTransformer
     )
@@ -109,6 +112,10 @@ def load_pretrained(
         check_beside(each)
     values = read_object(use.encoder / CONFIG_FILE)
     if is_traced(values.get("model_type"), network):
+        if factory_of(values, is_embedder=use.is_declared) != CAUSAL:
+            read = load_traced_reader(use, context, task)
+            model = _with_further_heads(read.model, use)
+            return PretrainedModel(model, read.labels, read.max_tokens, use.encoder, read.tokenizer)
         traced = load_traced(use.encoder, context)
         return PretrainedModel(traced.model, (), traced.max_tokens, use.encoder)
     check_keys(values, use.encoder / CONFIG_FILE)

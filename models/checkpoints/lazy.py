@@ -153,7 +153,12 @@ def _deferred(func: Operation, given: LazyTensor, args: Operation, kwargs: Opera
         return func(*tree_map(put, args), **tree_map(put, kwargs))
 
     def lazy(like: Tensor, place: int | None) -> LazyTensor:
+        is_same = func in KEEPS_VALUES
+        part = _part(meta, like) if is_same else None
+
         def read(index: Index | None) -> Tensor:
+            if part is not None:
+                return given.rows(_within(part, index))
             if func in BY_ROWS and index is not None:
                 rows: Tensor = on(given.rows(index))
                 return rows
@@ -161,9 +166,8 @@ def _deferred(func: Operation, given: LazyTensor, args: Operation, kwargs: Opera
             tensor: Tensor = whole if place is None else whole[place]
             return tensor if index is None else tensor[index]
 
-        is_same = func in KEEPS_VALUES
         made = LazyTensor(like, read, given.stored_dtype if is_same else None)
-        made.reads_rows = func in BY_ROWS and given.reads_rows
+        made.reads_rows = (func in BY_ROWS or part is not None) and given.reads_rows
         if func is aten.t.default:
             made.transposed = given
         return made
@@ -172,6 +176,24 @@ def _deferred(func: Operation, given: LazyTensor, args: Operation, kwargs: Opera
     if isinstance(likes, Tensor):
         return lazy(likes, None)
     return [lazy(like, place) for place, like in enumerate(likes)]
+
+
+def _part(whole: Tensor, view: Tensor) -> slice | None:
+    """The rows of a tensor that a view of it has, as where it was split; None of another view."""
+    is_of_rows = whole.ndim and whole.shape[1:] == view.shape[1:]
+    if not is_of_rows or whole.stride() != view.stride():
+        return None
+    start = view.storage_offset() // whole.stride(0)
+    return slice(start, start + len(view))
+
+
+def _within(part: slice, index: Index | None) -> Index:
+    """Rows of a part as rows of the whole."""
+    if isinstance(index, Tensor):
+        rows: Tensor = index + part.start
+        return rows
+    start, stop, step = (index or slice(None)).indices(part.stop - part.start)
+    return slice(part.start + start, part.start + stop, step)
 
 
 def pieces(tensor: Tensor) -> Iterator[Tensor]:

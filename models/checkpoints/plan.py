@@ -27,6 +27,7 @@ from models.checkpoints.folder_files import (
     use_of,
 )
 from models.checkpoints.folder_plan import (
+    ADAPTER,
     EMBEDDER,
     GGUF,
     OWN,
@@ -37,6 +38,7 @@ from models.checkpoints.folder_plan import (
     name_of,
 )
 from models.checkpoints.foreign import (
+    ADAPTERS,
     check_is_folder,
     commands_of,
     foreign_kind,
@@ -58,6 +60,7 @@ from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
 from models.checkpoints.rounded.declared import rounding_of
 from models.checkpoints.traced_types import check_config, check_weights, is_traced
+from models.checkpoints.whole import check_is_fetched, check_is_whole, like_it
 from models.errors import CheckpointError
 from models.json_files import read_object
 
@@ -72,6 +75,19 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
     Of a folder with weights and graphs the weights are taken, unless the wish names a variant, or
     there is no PyTorch to read them.
     """
+    plan = _recognised(folder, wish)
+    try:
+        if folder.is_file():
+            check_is_fetched(folder.parent, [folder.name])
+        elif folder.is_dir():
+            names = names_in(folder) if plan.refusal else {file.name for file in plan.taken}
+            check_is_fetched(folder, names)
+    except CheckpointError as error:
+        return replace(plan, refusal=str(error), way_out="", commands=())
+    return plan
+
+
+def _recognised(folder: Path, wish: GraphWish) -> Plan:
     if not folder.is_dir() and folder.suffix != SUFFIX:
         return Plan(folder, refusal=_why_no_folder(folder))
     try:
@@ -84,6 +100,10 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
     names = names_in(folder)
     if is_repository(folder):
         return Plan(folder, REPOSITORY.name, REPOSITORY.what)
+    if is_served_model(folder):
+        return Plan(folder, REPOSITORY.name, "of a served model, as a model repository has it")
+    if file_names.ADAPTER_CONFIG in names and not file_names.weights_in(names):
+        return _of_adapter(folder, names)
     kind = foreign_kind(names)
     graphs = graphs_in(names, _place(folder)) if kind is None else []
     if graphs and takes_graphs(names, wish):
@@ -100,6 +120,7 @@ def recognise(folder: Path, wish: GraphWish = ANY_GRAPH) -> Plan:
             commands=commands_of(kind, folder, names, name_of(folder.resolve().name)),
         )
     try:
+        check_is_whole(folder, names)
         if not graphs:
             check_weights_meant(wish)
         plan = _of_transformers(folder, names)
@@ -133,22 +154,45 @@ def _place(folder: Path) -> str:
     return "" if inner == folder else f"{inner.relative_to(folder).as_posix()}/"
 
 
+def _of_adapter(folder: Path, names: Collection[str]) -> Plan:
+    stated = read_object(folder / file_names.ADAPTER_CONFIG)
+    taken = {
+        file_names.ADAPTER_CONFIG: "rank, targets and base",
+        file_names.ADAPTER_WEIGHTS: WEIGHTS,
+    }
+    shown = shown_in(names, folder)
+    return Plan(
+        folder,
+        ADAPTER.name,
+        ADAPTER.what,
+        taken=tuple(file_of(folder, name, taken) for name in shown if name in taken),
+        left_out=tuple(file_of(folder, name, NOT_READ) for name in shown if name not in taken),
+        commands=commands_of(ADAPTERS, folder, names, name_of(folder.resolve().name)),
+        base=str(stated.get("base_model_name_or_path") or "not named"),
+    )
+
+
 def check_small_files(folder: Path) -> None:
     """Raise `CheckpointError` for a network that no import reads, before weights are fetched."""
     path = encoder_folder(folder) / file_names.CONFIG_FILE
     if path.is_file():
         values = read_object(path)
         if values.get("format") != OWN_FORMAT:
-            _check_type(values, path)
+            _check_type(values, path, is_embedder=(folder / file_names.MODULES_FILE).is_file())
 
 
 def is_repository(folder: Path) -> bool:
     """Whether the folders in it are models as `attendant export` writes them."""
     return any(
-        (path / "config.pbtxt").is_file() or any(path.glob("[1-9]*/model*.onnx"))
+        is_served_model(path)
         for path in folder.iterdir()
         if path.is_dir() and not path.name.startswith(".")
     )
+
+
+def is_served_model(folder: Path) -> bool:
+    """Whether the folder is a model as `attendant export` writes it into a model repository."""
+    return (folder / "config.pbtxt").is_file() or any(folder.glob("[1-9]*/model*.onnx"))
 
 
 def _why_no_folder(path: Path) -> str:
@@ -156,7 +200,7 @@ def _why_no_folder(path: Path) -> str:
         check_is_folder(path)
     except CheckpointError as error:
         return str(error)
-    return f"there is no folder {path}"
+    return f"there is no folder {path}{like_it(str(path))}"
 
 
 def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
@@ -165,11 +209,11 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     values = config_of_mistral(folder) if is_of_mistral(names) else read_object(path)
     architecture = architecture_of(values)
     is_own = values.get("format") == OWN_FORMAT
+    has_modules = file_names.MODULES_FILE in names
     if not is_own:
-        _check_type(values, encoder / file_names.CONFIG_FILE)
+        _check_type(values, encoder / file_names.CONFIG_FILE, is_embedder=has_modules)
     if is_traced(values.get("model_type")):
         check_weights(encoder)
-    has_modules = file_names.MODULES_FILE in names
     of_library = TRACED if is_traced(values.get("model_type")) else TRANSFORMERS
     form = OWN if is_own else EMBEDDER if has_modules else of_library
     headers = dict(headers_of(encoder))
@@ -210,11 +254,11 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     )
 
 
-def _check_type(values: Mapping[str, Any], path: Path) -> None:
+def _check_type(values: Mapping[str, Any], path: Path, *, is_embedder: bool) -> None:
     """Raise `CheckpointError` for a network or a rounding that no import reads."""
     model_type = values.get("model_type")
     if is_traced(model_type):
-        check_config(values, path)
+        check_config(values, path, is_embedder=is_embedder)
     elif model_type not in known_types():
         raise unknown_type(model_type, path)
     else:

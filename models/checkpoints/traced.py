@@ -6,8 +6,9 @@ missing, that no module takes or that are rounded are refused by name.
 
 import contextlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,40 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
     check_weights(folder)
     with fields_of(path, values):
         ends = stop_tokens(folder, values)
+    network, loading = loaded(folder, class_of)
+    check_loading(loading, folder)
+    text = network.config.get_text_config()
+    longest = longest_text(folder)
+    sizes: Any = [getattr(text, name, None) for name in SIZES]
+    if not all(isinstance(each, int) for each in sizes):
+        named = ", ".join(f"{name} {value}" for name, value in zip(SIZES, sizes, strict=True))
+        raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
+    config = TracedConfig(
+        {
+            **values,
+            "architectures": [type(network).__name__],
+            "transformers_version": version("transformers"),
+        },
+        **dict(zip(("vocab_size", "num_layers", "hidden_size"), sizes, strict=True)),
+        max_positions=context_of(text, context, longest),
+        eos_token_ids=ends,
+    )
+    model = TracedDecoder(network.eval(), config)
+    return TracedFolder(model, min(config.max_positions, longest or config.max_positions))
+
+
+def loaded(folder: Path, choose: Callable[[Any], Any]) -> tuple[Any, Mapping[str, Any]]:
+    """A network of the class that is chosen for its configuration, and what is said of weights.
+
+    Raises `CheckpointError` for one that it cannot make, and for weights that are no numbers.
+    """
     import transformers
 
     with quiet():
         try:
             factory: Any = transformers.AutoConfig
             stated = factory.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            network, loading = class_of(stated).from_pretrained(
+            network, loading = choose(stated).from_pretrained(
                 folder,
                 config=stated,
                 local_files_only=True,
@@ -63,30 +91,12 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
             raise CheckpointError(
                 f"{folder}: transformers cannot load the network: {reason(error)}"
             ) from error
-    _check_loading(loading, folder)
     for name, tensor in network.state_dict().items():
         check_finite(tensor, name, folder)
-    text = network.config.get_text_config()
-    longest = longest_text(folder)
-    sizes: Any = [getattr(text, name, None) for name in SIZES]
-    if not all(isinstance(each, int) for each in sizes):
-        named = ", ".join(f"{name} {value}" for name, value in zip(SIZES, sizes, strict=True))
-        raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
-    config = TracedConfig(
-        {
-            **values,
-            "architectures": [type(network).__name__],
-            "transformers_version": transformers.__version__,
-        },
-        **dict(zip(("vocab_size", "num_layers", "hidden_size"), sizes, strict=True)),
-        max_positions=context_of(text, context, longest),
-        eos_token_ids=ends,
-    )
-    model = TracedDecoder(network.eval(), config)
-    return TracedFolder(model, min(config.max_positions, longest or config.max_positions))
+    return network, loading
 
 
-def _check_loading(loading: Mapping[str, Any], folder: Path) -> None:
+def check_loading(loading: Mapping[str, Any], folder: Path) -> None:
     """Raise `CheckpointError` for weights that are missing, left over or of another shape."""
     for kind, what in (
         ("missing_keys", "the network has, and the files have not"),

@@ -14,9 +14,10 @@ from models.checkpoints.weights import WEIGHTS_FILE, assign_weights, build_on_me
 from models.json_files import fields_of
 from models.networks.decoder_readers import DecoderEmbedder
 from models.networks.heads import TextEmbedder
+from models.networks.traced_readers import TracedEmbedder
 from models.networks.vector_maps import DenseMap, VectorMap, VectorMaps, VectorNorm
 
-Embedder = TypeVar("Embedder", TextEmbedder, DecoderEmbedder)
+Embedder = TypeVar("Embedder", TextEmbedder, DecoderEmbedder, TracedEmbedder)
 
 
 def with_maps(embedder: Embedder, steps: Sequence[Step], path: Path) -> Embedder:

@@ -11,18 +11,22 @@ nor takes it from a text; the rest goes to the server, which puts query and docu
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 from models.checkpoints.checkpoint import Checkpoint
+from models.choices import ScoreFunction
 from models.errors import CheckpointError, SettingError, reason, shown
 from models.networks.decoder_readers import DecoderPairScorer, without_output
 from models.networks.gpt import GPT
 from models.networks.llama import Llama
+from models.networks.traced import TracedDecoder
+from models.networks.traced_readers import TracedYesNoScorer, is_linear, yes_no_scorer_of
 
+Scorer: TypeAlias = DecoderPairScorer | TracedYesNoScorer
 QUERY, DOCUMENT = "{query}", "{document}"
 BEFORE, BEHIND = "<pair-before>", "<pair-behind>"  # names of the parts around all texts
 
@@ -33,23 +37,35 @@ def as_yes_no_scorer(checkpoint: Checkpoint, words: str) -> Checkpoint:
     With one word the score is its logit. Raises `SettingError`.
     """
     decoder = checkpoint.model
-    if not isinstance(decoder, GPT | Llama):
+    if not isinstance(decoder, GPT | Llama | TracedDecoder):
         limit = f"left out: it is for decoders, and the task of the folder is {checkpoint.task}"
         raise SettingError("yes_no", words, limit)
-    if getattr(decoder.config, "final_softcap", 0.0):
-        limit = "left out: the logits of this decoder are capped, and not linear"
+    is_bent = isinstance(decoder, TracedDecoder) and not is_linear(decoder)
+    softcap: float = getattr(decoder.config, "final_softcap", 0.0)
+    if softcap or is_bent:
+        limit = "left out: the logits of this decoder are capped or scaled, and not linear"
         raise SettingError("yes_no", words, limit)
     given = words.split(",")
     if len(given) > 2:
         raise SettingError("yes_no", words, "one word, or two with a comma between")
     ids = [_id_of(checkpoint.tokenizer, word, words) for word in given]
-    output = decoder.words if isinstance(decoder, GPT) else decoder.output or decoder.words
-    rows = output.weight.detach()[ids]
+    rows = _output_of(decoder).weight.detach()[ids]
     row = rows[0] - rows[1] if len(ids) == 2 else rows[0]
-    scorer = DecoderPairScorer(without_output(decoder), None, "" if len(ids) == 2 else "identity")
-    scorer.output.weight = nn.Parameter(row[None].clone())
+    function: ScoreFunction = "" if len(ids) == 2 else "identity"
+    if isinstance(decoder, TracedDecoder):
+        scorer: Scorer = yes_no_scorer_of(decoder, row, function)
+    else:
+        scorer = DecoderPairScorer(without_output(decoder), None, function)
+        scorer.output.weight = nn.Parameter(row[None].clone())
     others: dict[str, Any] = {"labels": (), "metrics": {}, "chat": {}, "sampling": {}}
     return replace(checkpoint, model=scorer.eval(), task="pair-scoring", **others)
+
+
+def _output_of(decoder: GPT | Llama | TracedDecoder) -> Any:  # noqa: ANN401
+    """The layer that gives logits."""
+    if isinstance(decoder, TracedDecoder):
+        return decoder.network.get_output_embeddings()
+    return decoder.words if isinstance(decoder, GPT) else decoder.output or decoder.words
 
 
 def read_template(path: Path) -> str:
@@ -63,7 +79,7 @@ def read_template(path: Path) -> str:
 def with_pair_template(checkpoint: Checkpoint, template: str) -> Checkpoint:
     """The scorer of a decoder with a template for its pairs; raises `SettingError`."""
     scorer = checkpoint.model
-    if not isinstance(scorer, DecoderPairScorer):
+    if not isinstance(scorer, DecoderPairScorer | TracedYesNoScorer):
         limit = "left out: it is for decoders that score pairs"
         raise SettingError("pair_template", template, limit)
     before, body, behind = split_template(template, checkpoint.tokenizer)

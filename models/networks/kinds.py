@@ -31,6 +31,17 @@ from models.networks.readers import QuestionAnswerer, TokenClassifier, TokenNetw
 from models.networks.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
 from models.networks.traced import TracedConfig, TracedDecoder
+from models.networks.traced_readers import (
+    TracedAnswerer,
+    TracedClassifier,
+    TracedEmbedder,
+    TracedMaskedWords,
+    TracedPairScorer,
+    TracedReader,
+    TracedReaderConfig,
+    TracedTokenClassifier,
+    TracedYesNoScorer,
+)
 from models.networks.transformer import Transformer, TransformerConfig
 from models.networks.vector_maps import VectorMaps
 from models.networks.vit import VisionTransformer, ViTConfig
@@ -164,9 +175,32 @@ def _decoder_scorer_sections(model: DecoderPairScorer) -> dict[str, Any]:
     return {**sections, "head": {**sections["head"], "pair_template": model.pair_template}}
 
 
-def _decoder_embedder_sections(model: DecoderEmbedder) -> dict[str, Any]:
+def _decoder_embedder_sections(model: DecoderEmbedder | TracedEmbedder) -> dict[str, Any]:
     use = {"pooling": model.pooling, "normalize": model.normalize}
     return {**sizes_of(model), "head": {**use, **_maps_section(model.maps)}}
+
+
+def _traced(network: type[TracedReader]) -> Callable[[Values, int], nn.Module]:
+    """Builder of a network of transformers that reads texts."""
+
+    def build(values: Values, _: int) -> nn.Module:
+        head = _embedder_head(values) if network is TracedEmbedder else values.get("head", {})
+        return network.of(TracedReaderConfig.from_dict(values["traced"]), **head)
+
+    return build
+
+
+def _traced_classifier_sections(model: TracedClassifier) -> dict[str, Any]:
+    return {**sizes_of(model), "head": {"score_function": model.score_function}}
+
+
+def _traced_scorer_sections(model: TracedYesNoScorer) -> dict[str, Any]:
+    use = {"score_function": model.score_function, "pair_template": model.pair_template}
+    return {**sizes_of(model), "head": use}
+
+
+def _traced_words_sections(model: TracedMaskedWords) -> dict[str, Any]:
+    return {**sizes_of(model), "head": {"mask_token_id": model.mask_token_id}}
 
 
 def _elmo(values: Values) -> Elmo:
@@ -272,6 +306,55 @@ KINDS = (
     Kind("llama", "text-generation", Llama, _sized(Llama, LlamaConfig)),
     Kind(
         "traced-decoder", "text-generation", TracedDecoder, _sized(TracedDecoder.of, TracedConfig)
+    ),
+    Kind(
+        "traced-classifier",
+        "text-classification",
+        TracedClassifier,
+        _traced(TracedClassifier),
+        _traced_classifier_sections,
+        has_labels=True,
+    ),
+    Kind(
+        "traced-pair-scorer",
+        "pair-scoring",
+        TracedPairScorer,
+        _traced(TracedPairScorer),
+        _traced_classifier_sections,
+    ),
+    Kind(
+        "traced-yes-no-scorer",
+        "pair-scoring",
+        TracedYesNoScorer,
+        _traced(TracedYesNoScorer),
+        _traced_scorer_sections,
+    ),
+    Kind(
+        "traced-embedder",
+        "embedding",
+        TracedEmbedder,
+        _traced(TracedEmbedder),
+        _decoder_embedder_sections,
+    ),
+    Kind(
+        "traced-masked-words",
+        "fill-mask",
+        TracedMaskedWords,
+        _traced(TracedMaskedWords),
+        _traced_words_sections,
+    ),
+    Kind(
+        "traced-token-classifier",
+        "token-classification",
+        TracedTokenClassifier,
+        _traced(TracedTokenClassifier),
+        has_labels=True,
+    ),
+    Kind(
+        "traced-answerer",
+        "question-answering",
+        TracedAnswerer,
+        _traced(TracedAnswerer),
     ),
     Kind("transformer", "text-generation", Transformer, _sized(Transformer, TransformerConfig)),
     Kind(

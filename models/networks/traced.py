@@ -10,6 +10,7 @@ of the network, as keys in a cache cannot be turned again.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -42,6 +43,7 @@ class TracedDecoder(nn.Module):
         super().__init__()
         self.network = network
         self.config = config
+        self.takes_positions = "position_ids" in signature(network.forward).parameters
         leave_out_other_media(network)
         pin_positions(network, config.max_positions)
 
@@ -51,7 +53,7 @@ class TracedDecoder(nn.Module):
         import transformers
         from transformers.initialization import no_init_weights
 
-        values = dict(config.values)
+        values = _decoded(dict(config.values))
         made = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
         with torch.device("cpu"), no_init_weights(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -68,7 +70,8 @@ class TracedDecoder(nn.Module):
 
     def step(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         """The logits of tokens at these places, without a cache of transformers."""
-        made = self.network(input_ids=input_ids, position_ids=position_ids, use_cache=False)
+        places = {"position_ids": position_ids} if self.takes_positions else {}
+        made = self.network(input_ids=input_ids, use_cache=False, **places)
         logits: Tensor = made.logits
         return logits[..., : self.config.vocab_size]
 
@@ -113,6 +116,15 @@ def leave_out_other_media(network: Any) -> None:  # noqa: ANN401
         for name, child in list(parent.named_children()):
             if isinstance(child, PreTrainedModel) and not isinstance(child.config, text):
                 setattr(parent, name, None)
+
+
+def _decoded(value: Any) -> Any:  # noqa: ANN401 - of config.json
+    """The value, where numbers that JSON has not are as transformers writes them: by name."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {name: _decoded(each) for name, each in value.items()}
+    return [_decoded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def pin_positions(network: nn.Module, context: int) -> None:

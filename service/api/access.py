@@ -66,7 +66,7 @@ Digests: TypeAlias = tuple[bytes, ...]
 logger = logging.getLogger(__name__)
 
 
-API_KEY = "x-api-key"  # in which some clients send the token
+API_KEYS = "x-api-key", "api-key"  # in which clients of Anthropic and of Azure send the token
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ class Access:
         if self._tokens is None or method.startswith(HEALTH_SERVICE):
             return None
         scheme, _, token = value_of("authorization").partition(" ")
-        if not scheme and (key := value_of(API_KEY)):
-            scheme, token = "bearer", key
+        if not scheme and (keys := [key for name in API_KEYS if (key := value_of(name))]):
+            scheme, token = "bearer", keys[0]
         if not token or scheme.lower() != "bearer":
             expected = f"{self._expected} 'authorization: Bearer <token>'"
             return Denial("token", f"a token is missing, expected {expected}")

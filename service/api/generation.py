@@ -29,6 +29,7 @@ from service.calls.generation import (
 )
 from service.contract.prompt_reading import PromptReading
 from service.errors import NoChatTemplate, invalid_field
+from service.families.thoughts import Split, ThoughtReader
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.stream import Chunk, Generation
 from service.records import FinishReason
@@ -36,7 +37,6 @@ from service.repository.repository import ModelRepository
 from service.serving.generative_model import GenerativeModel
 from service.serving.kinds import generator, writer
 from service.serving.model import Caller
-from service.text.thoughts import Split, ThoughtReader
 
 _REASONS: dict[FinishReason, Reason] = {
     FinishReason.STOP: "stop",
@@ -193,11 +193,9 @@ class _Outputs:
         self.bytes_of = model.tokenizer.bytes_of
         self._readers: list[ThoughtReader] = []
         self._num_thought_tokens = 0
-        prompt = call.prompt
-        if isinstance(prompt, Conversation) and not call.reasoning_in_text:
-            thoughts = model.thoughts_after(prompt, generation.request.prompt_ids)
-            if thoughts is not None:
-                self._readers = [ThoughtReader(thoughts) for _ in generation.sequences]
+        thoughts = generation.request.thoughts
+        if thoughts is not None and not call.reasoning_in_text:
+            self._readers = [ThoughtReader(thoughts) for _ in generation.sequences]
 
     def read(self, chunk: Chunk) -> dict[str, Any]:
         """Fields of an output: those that are new, and how the sample ended if it did."""

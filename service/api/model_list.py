@@ -20,6 +20,13 @@ class ModelList:
         _caller: Caller,
         build: Callable[[Models], object] = lambda models: models,
     ) -> object:
-        """The facts of all models, by `build`."""
+        """The facts of all models, and of further names that have one, by `build`."""
         facts = [model.facts() for model in self._repository.models()]
+        names = {each.name for each in facts}
+        facts += [
+            each.also(name=name)
+            for name, model in self._repository.aliases.items()
+            for each in facts
+            if each.name == model and name not in names
+        ]
         return build(Models(facts, self._max_items))

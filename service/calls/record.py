@@ -73,6 +73,12 @@ class Call(msgspec.Struct, frozen=True):
         """A copy of the request, with other values."""
         return msgspec.structs.replace(self, **more)
 
+    def in_background(self) -> Self:
+        """A copy that goes behind all other requests; one that computes nothing stays as it is."""
+        if "background" in self.__struct_fields__:
+            return self.also(background=True)
+        return self.also(priority=U32) if "priority" in self.__struct_fields__ else self
+
 
 def check_bounds(record: msgspec.Struct) -> None:
     """Raise `InvalidArgument` for a number outside its bounds; None is none."""

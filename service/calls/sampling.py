@@ -282,6 +282,16 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         said("Without max_tokens take what fits, unless the server has a default.", flag=False),
     ] = False
 
+    max_reasoning_tokens: Annotated[
+        int | None,
+        said(
+            "Largest number of tokens of thoughts before an answer; the end of thoughts follows "
+            "them. 0 means no thoughts. Only of conversations.",
+            low=0,
+            high=MAX_TOKENS,
+        ),
+    ] = None
+
     named: frozenset[str] = frozenset()  # that the request has; a model may default others
 
     def __post_init__(self) -> None:

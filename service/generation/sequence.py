@@ -19,6 +19,8 @@ import numpy as np
 
 from service.calls.sampling import Sampling
 from service.contract.adapter import Adapter
+from service.families.thought_budget import ThoughtBudget
+from service.families.thoughts import Thoughts
 from service.generation.choosing.sampler_state import SamplerState
 from service.generation.choosing.sampling import TokenLogprobs
 from service.generation.text_stream import TextStream
@@ -59,6 +61,8 @@ class GenerationRequest:
     bad_words: tuple[tuple[int, ...], ...] = ()  # sequences of token ids that no output has
     observers: Many[Observer] = ()  # of what becomes of its sequences, in place of the engine's
     spelled_ids: frozenset[int] = frozenset()  # special tokens that its text spells
+    thoughts: Thoughts | None = None  # with which outputs may begin
+    thought_end_ids: tuple[int, ...] = ()  # the tokens of their end marker
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -185,6 +189,18 @@ class Sequence:
         self.timings.scheduled_s = other.timings.scheduled_s
 
 
+def _budget_of(request: GenerationRequest, vocabulary: Vocabulary) -> ThoughtBudget | None:
+    most, special = request.params.max_reasoning_tokens, vocabulary.special_bytes
+    if most is None or request.thoughts is None:
+        return None
+    plain = vocabulary.token_bytes
+
+    def bytes_of(token_id: int) -> bytes:
+        return special.get(token_id) or (plain[token_id] if token_id < len(plain) else b"")
+
+    return ThoughtBudget(request.thoughts, most, request.thought_end_ids, bytes_of)
+
+
 def samples_of(
     request: GenerationRequest, vocabulary: Vocabulary, now_s: float, times_out_s: float
 ) -> list[Sequence]:
@@ -206,6 +222,7 @@ def samples_of(
                     banned_token_ids=vocabulary.banned_token_ids,
                     matcher=request.matchers[index] if request.matchers else None,
                     bad_words=request.bad_words,
+                    budget=_budget_of(request, vocabulary),
                 ),
                 TextStream(
                     vocabulary.token_bytes,

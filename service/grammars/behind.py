@@ -1,31 +1,47 @@
 """A grammar that holds for the answer behind a model's thoughts, and not for the thoughts. Pure."""
 
 import re
+from collections.abc import Sequence
 
 from service.grammars.expressions import LARK_TOKEN
 from service.grammars.form import Grammar
+from service.grammars.marks import Spell, sequence
 from service.grammars.source_text import literal
 
 _FORM, _FORM_EXPRESSION = "form_start", "FORM_START"
 _THOUGHTS, _BREAK = "form_thoughts", "FORM_BREAK"
+_CLOSE, _ANY = "form_close", "FORM_ANY"
 # The rule that a grammar in Lark begins with, wherever it is named, and what only looks like it.
 _START = re.compile(rf"{LARK_TOKEN.pattern}|(?P<start>\bstart\b)")
 
 
-def behind_thoughts(grammar: Grammar, begin: str, end: str, *, is_open: bool) -> Grammar:
+def behind_thoughts(
+    grammar: Grammar,
+    begin: str,
+    end: str,
+    *,
+    is_open: bool,
+    without: Sequence[str] = (),
+    spell: Spell = lambda text: [text],
+) -> Grammar:
     """The grammar in Lark of thoughts between their markers, and then of the given form.
 
     Where thoughts are open already they have no first marker, and must end; else they may be left
-    out. Lines of a grammar in Lark stay where they are.
+    out, maybe `without` them by a marker of its own. Lines of a grammar in Lark stay as they are.
     """
     inner, text = _as_rule(grammar)
-    opening = "" if is_open else _in_expression(begin)
-    before = f"{_THOUGHTS} {_BREAK}?" if is_open else f"({_THOUGHTS} {_BREAK}?)?"
-    rules = [
-        f"start: {before} {inner}",
-        f"{_THOUGHTS}[lazy]: /{opening}(.|\\n)*{_in_expression(end)}/",
-        rf"{_BREAK}: /[ \n]+/",
-    ]
+    close = spell(end)
+    if isinstance(close[0], int):  # no text goes beyond a special token
+        ending, thoughts = f"{_ANY} {sequence(close)}", rf"{_ANY}: /(.|\n)*/"
+    else:
+        ending, thoughts = _CLOSE, f"{_CLOSE}[lazy]: /(.|\\n)*{_in_expression(end)}/"
+    opening = "" if is_open else f"{sequence(spell(begin))} "
+    broken = "" if grammar.has_leading_space else f" {_BREAK}?"
+    others = "".join(f" | {sequence(spell(each))}" for each in without)
+    before = f"{_THOUGHTS}{broken}" if is_open else f"({_THOUGHTS}{broken}{others})?"
+    rules = [f"start: {before} {inner}", f"{_THOUGHTS}: {opening}{ending}", thoughts]
+    if broken:
+        rules.append(rf"{_BREAK}: /[ \n]+/")
     return Grammar("lark", "\n".join([text, *rules]))
 
 

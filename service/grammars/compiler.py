@@ -42,6 +42,7 @@ MASK_S = 0.5  # beside, whatever the number of tokens
 # A step that takes longer adds to the library's automaton, which all outputs of a grammar share: at
 # most about 130 MB a second. From a quarter of a second on, the next request compiles it anew.
 SLOW_STEP_S = 0.001
+SPECIAL_BYTE = 0xFF  # before the number of a special token, as the library has it
 SLOW_BYTES_PER_S = 130_000_000
 MAX_SLOW_S = 0.25
 
@@ -63,6 +64,11 @@ class GrammarVocabulary:
     eos_token_ids: tuple[int, ...]
     vocab_size: int  # of the logits: ids beyond the tokenizer's are never allowed
     encode: Callable[[str], Sequence[int]]  # the ids of a text, without special tokens
+
+
+def tokens_of(vocabulary: GrammarVocabulary, text: str) -> tuple[int, ...]:
+    """The ids whose bytes are a text's, as the tokenizer chooses them where it does."""
+    return tuple(_Tokens(vocabulary)(text))
 
 
 class Wear:
@@ -269,6 +275,8 @@ class _Tokens:
         self.eos_token_id = self.eos_token_ids[0]
         empty = {token_id for token_id, each in enumerate(self.tokens) if not each}
         self.special_token_ids = sorted(empty | {*self.eos_token_ids})
+        for token_id in self.special_token_ids:  # no text has such a byte, and no two are alike
+            self.tokens[token_id] = b"%c[%d]" % (SPECIAL_BYTE, token_id)
 
     def __call__(self, text: str | bytes) -> list[int]:
         """The ids whose bytes are the text's, as the tokenizer chooses them where it does."""

@@ -32,6 +32,7 @@ class Grammar:
 
     kind: str
     text: str
+    has_marks: bool = False  # its rules `mark` and its lazy ones may stand for special tokens
 
     @classmethod
     def of(cls, kind: str, value: object) -> "Grammar":
@@ -50,6 +51,11 @@ class Grammar:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise invalid_field(kind, "has a half of a surrogate pair, expected Unicode")
         return cls(kind, text)
+
+    @property
+    def has_leading_space(self) -> bool:
+        """Whether it is a choice of which a text begins with a space."""
+        return self.kind == "choice" and any(each[0].isspace() for each in self.choices)
 
     @property
     def choices(self) -> list[str]:

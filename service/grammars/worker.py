@@ -50,7 +50,7 @@ class Tokens:
         self.tokens = list(tokens)
         self.eos_token_ids = list(eos_token_ids)
         self.eos_token_id = self.eos_token_ids[0]
-        empty = {token_id for token_id, each in enumerate(tokens) if not each}
+        empty = {n for n, each in enumerate(tokens) if not each or each.startswith(b"\xff[")}
         self.special_token_ids = sorted(empty | {*eos_token_ids})
         self._ids = {each: token_id for token_id, each in enumerate(tokens) if each}
         self._most_bytes = max(map(len, tokens), default=1)

@@ -11,7 +11,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from service.api.access import Access
 from service.api.admission import SHUTTING_DOWN, Admission, Stay, current_stay, message_bytes
@@ -20,9 +23,9 @@ from service.api.operations import Operations
 from service.errors import AttendantError, InvalidArgument, Unavailable, forget_frames
 from service.http.body import read_body
 from service.http.browser import BrowserRules
-from service.http.request import Reply, Request
+from service.http.request import Reply, Request, own_scope
 from service.http.routes import PAGE_PATH, Route, Router
-from service.http.status import HttpError
+from service.http.status import HttpError, invalid
 from service.settings import Settings
 
 _BOUNDS = {
@@ -86,6 +89,33 @@ class Front:
             request.let_go()
             self.admission.let_go(stay)
 
+    async def answer_own(self, path: str, body: bytes) -> tuple[Reply, str]:
+        """The reply to a request of the server's own, in the background, and the request's id.
+
+        It has passed the rules of access with what it is a part of, and takes no place among the
+        calls in flight.
+        """
+        request = Request(self, own_scope(path), _nothing, _nothing)
+        request.is_background, request.body = True, body
+        stay = Stay()
+        current_stay.set(stay)
+        message_bytes.set(0)
+        try:
+            self.admission.take(len(body))
+            _check_whole(body)
+            route, request.parameters = self._router.find(request.method, path)
+            reply = await route.handler(request)
+            assert reply is not None, "no stream is asked for"
+        except (HttpError, AttendantError) as error:
+            forget_frames(error)
+            reply = _refusal(request, error)
+        except Exception as error:
+            reply = _refusal(request, _failure(request, error))
+        finally:
+            request.let_go()
+            self.admission.let_go(stay)
+        return reply, request.request_id
+
     async def _answer(self, request: Request) -> None:
         has_place = False
         try:
@@ -107,10 +137,7 @@ class Front:
             forget_frames(error)  # an engine may keep it, and they the request
             await self._fail(request, error)
         except Exception as error:
-            logger.exception("%s %s failed", request.method, request.path)
-            forget_frames(error)
-            failed = HttpError(500, INTERNAL_ERROR, kind="server_error", code="internal_error")
-            await self._fail(request, failed)
+            await self._fail(request, _failure(request, error))
         finally:
             self.num_calls -= has_place
 
@@ -160,10 +187,7 @@ class Front:
 
     async def _fail(self, request: Request, error: HttpError | AttendantError) -> None:
         """Answer with an error: as a status, or as the last event of a stream that has begun."""
-        if isinstance(error, InvalidArgument):
-            error = request.named(error)
-        if isinstance(error, AttendantError):
-            error = request.writer.of_domain(error)
+        error = _as_http(request, error)
         if request.has_left:
             return
         try:
@@ -176,7 +200,40 @@ class Front:
             if not request.is_received:  # what is left of the body would be read as a request
                 request.connection.refuse(error, request.writer)
                 return
-            status, body, headers = request.writer.error(error)
-            await request.reply(Reply(body, status, headers=headers))
+            await request.reply(_refusal(request, error))
         except (AttendantError, RuntimeError):  # the client reads too slowly, or a part is written
             request.abort()
+
+
+def _as_http(request: Request, error: HttpError | AttendantError) -> HttpError:
+    """An error in the words of a request's dialect."""
+    if isinstance(error, InvalidArgument):
+        error = request.named(error)
+    return request.writer.of_domain(error) if isinstance(error, AttendantError) else error
+
+
+def _refusal(request: Request, error: HttpError | AttendantError) -> Reply:
+    status, body, headers = request.writer.error(_as_http(request, error))
+    return Reply(body, status, headers=headers)
+
+
+def _failure(request: Request, error: Exception) -> HttpError:
+    """The answer to what is no error of the domain, which is logged."""
+    logger.exception("%s %s failed", request.method, request.path)
+    forget_frames(error)
+    return HttpError(500, INTERNAL_ERROR, kind="server_error", code="internal_error")
+
+
+class _Whole(msgspec.Struct):
+    stream: object = None
+
+
+def _check_whole(body: bytes) -> None:
+    """Raise `HttpError` for a body that asks for a stream; its other faults are its handler's."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if msgspec.json.decode(body, type=_Whole).stream:
+            raise invalid("stream is true, expected false here: answers are whole", "stream")
+
+
+async def _nothing(*_: object) -> Any:  # noqa: ANN401 - ASGI's
+    """Takes what would go to a client, of whom a request of the server's own has none."""

@@ -158,6 +158,8 @@ def _described(
         content = {JSON: {"schema": _body(route, typed, reference_of)}}
         if route.takes_bytes:
             content["application/octet-stream"] = {"schema": {}}
+        if route.form is not None:
+            content = {"multipart/form-data": {"schema": dict(route.form)}}
         described["requestBody"] = {"content": content}
     return described
 

@@ -1,5 +1,6 @@
 """A request as handlers see it, and their reply: all that they know of HTTP."""
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from service.api.admission import Admission
 from service.api.calls import Arrival, Calls, logged, note_end
 from service.api.long_work import LONG_BYTES, LONG_PARTS, LONG_VALUES
 from service.api.operations import Operations
+from service.calls.record import Call
 from service.errors import AttendantError, DeadlineExceeded, InvalidArgument
 from service.http.body import Body, JsonBounds, check_json, decode_json
 from service.http.status import ENDED_WELL, ENDS, Headers, HttpError, Writer, writer_of
@@ -23,6 +25,7 @@ from service.settings import Settings
 T = TypeVar("T")
 TOGETHER_BYTES = 2**16  # of an answer that is copied, to be one write with its headers
 MAX_REQUEST_ID = 128  # characters
+LAST = re.compile(rb"(^|[,\s])u=7($|[,;\s])")  # the urgency of background work (RFC 9218)
 JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
 
 
@@ -73,6 +76,28 @@ class Begun(Protocol):
         ...
 
 
+class _NoExchange:
+    """Stands in for an exchange where a request has no connection."""
+
+    is_received = True
+    has_left = is_over = has_begun = False
+
+    def let_go(self) -> None:
+        """No-op: a request without a connection holds no exchange."""
+
+
+def own_scope(path: str) -> dict[str, Any]:
+    """The scope of a request that the server makes itself."""
+    return {
+        "exchange": _NoExchange(),
+        "method": "POST",
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "http_version": "1.1",
+        "headers": [],
+    }
+
+
 class Request:
     """One request: its path, headers and body, and the ways to answer it."""
 
@@ -85,6 +110,7 @@ class Request:
         "body",
         "front",
         "headers",
+        "is_background",
         "method",
         "named",
         "parameters",
@@ -112,6 +138,8 @@ class Request:
         self.path: str = scope["raw_path"].decode("ascii")
         # Names in lowercase; of several of a name the first, as gRPC's.
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
+        # Whether it is answered only while no other request waits.
+        self.is_background = LAST.search(self.headers.get(b"priority", b"")) is not None
         self.parameters: dict[str, str] = {}  # of the path, by name
         self.body: Body = b""
         self._is_checked = False  # whether its parts are counted
@@ -199,6 +227,8 @@ class Request:
         A record is answered by a record, a message by a message. Raises the errors of the domain.
         """
         calls, operation = self.front.calls, self.front.operations[path]
+        if self.is_background and isinstance(message, Call):
+            message = message.in_background()
         caller = caller or self.caller
         call: Callable[..., Awaitable[Any]] = operation.call
         if not isinstance(message, msgspec.Struct):

@@ -3,9 +3,9 @@
 Paths are compared segment by segment before they are unquoted, so that a name may have a slash.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -37,6 +37,8 @@ class Route:
     gives: str = "application/json"
     answers_503: bool = False
     takes_files: bool = False  # in JSON, so that it may be as long as other bytes
+    # The schema of a body that is a form in place of JSON.
+    form: Mapping[str, Any] | None = field(default=None, hash=False)
     is_scrape: bool = False  # it reads the server's own numbers, and is not counted in them
 
     def operation_path(self, parameters: Parameters) -> str:
@@ -46,7 +48,7 @@ class Route:
     @property
     def is_json(self) -> bool:
         """Whether its bodies are JSON of the ordinary length, and nothing else."""
-        return not (self.takes_bytes or self.takes_files)
+        return not (self.takes_bytes or self.takes_files or self.form)
 
     @property
     def is_probe(self) -> bool:
@@ -79,7 +81,7 @@ class Router:
     def find(self, method: str, raw_path: str) -> tuple[Route, Parameters]:
         """The route and the unquoted parameters of a path. Raises `HttpError`: 404 or 405."""
         parameters: Parameters = {}
-        node = _walk(self._root, _segments(raw_path), 0, parameters)
+        node = _walk(self._root, _of_azure(_segments(raw_path)), 0, parameters)
         if node is None:
             text = f"there is nothing at '{raw_path[:256]}'{self._hint(_segments(raw_path))}"
             raise HttpError(404, text, code="not_found")
@@ -117,6 +119,16 @@ def _segments(path: str) -> list[str]:
     """The parts of a path; a slash at its end means nothing, and two together are an empty part."""
     inner = path.removeprefix("/").removesuffix("/")
     return inner.split("/") if inner or path.startswith("//") else []
+
+
+def _of_azure(segments: list[str]) -> list[str]:
+    """A path of Azure's as the one here that it means: a deployment is a model."""
+    match segments:
+        case ["openai", "deployments", model, _, *_]:
+            return ["models", model, "v1", *segments[3:]]
+        case ["openai", first, *_] if first not in ("v1", "deployments"):
+            return ["openai", "v1", *segments[1:]]
+    return segments
 
 
 def _of_kserve_v1(segments: list[str]) -> str:

@@ -10,6 +10,9 @@ from service.api.operations import Operations
 from service.errors import LoadError
 from service.http.agents.messages import message_routes
 from service.http.agents.responses import response_routes
+from service.http.batches.routes import batch_routes
+from service.http.batches.runner import LineAnswer, Runner
+from service.http.batches.store import Store
 from service.http.front import Front
 from service.http.health import ServerState, health_routes
 from service.http.huggingface.routes import inference_routes
@@ -55,6 +58,7 @@ class HttpServer:
     ) -> None:
         elsewhere = ADMIN_METHODS if settings.admin_port >= 0 else ()
         self.front = Front(settings, operations, admission, calls, elsewhere)
+        self.batches = _batches(settings, self.front, repository)
         routes = (
             *health_routes(state),
             *metadata_routes(),
@@ -66,6 +70,7 @@ class HttpServer:
             *message_routes(),
             *response_routes(),
             *embedding_routes(),
+            *batch_routes(self.batches),
             *cohere_routes(),
             *tei_routes(repository),
             *token_routes(),
@@ -96,9 +101,13 @@ class HttpServer:
                 ssl_handshake_timeout=timeout_s,
             )
             self._listening.append(server)
+        if self.batches is not None:
+            self.batches.start()
 
     async def leave(self) -> None:
         """Close the port, and every connection with the answer that is due on it."""
+        if self.batches is not None:
+            self.batches.leave()
         self._connections.is_leaving = True
         for server in self._listening:
             server.close()
@@ -113,6 +122,8 @@ class HttpServer:
 
     async def stop(self) -> None:
         """End what is left of requests, with an answer that says so."""
+        if self.batches is not None:
+            await self.batches.stop()
         running = [each.running for each in self._connections.all if each.running is not None]
         for task in running:
             task.cancel()
@@ -120,6 +131,19 @@ class HttpServer:
             await asyncio.wait(running, timeout=END_STREAMS_S)
         for connection in self._connections.all:
             connection.transport.abort()
+
+
+def _batches(settings: Settings, front: Front, repository: ModelRepository) -> Runner | None:
+    """The runner of batches; None without a folder for them. Raises `SettingError`."""
+    if not settings.batch_folder:
+        return None
+
+    async def ask(path: str, body: bytes) -> LineAnswer:
+        reply, request_id = await front.answer_own(path, body)
+        content = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
+        return LineAnswer(reply.status, content, request_id)
+
+    return Runner(settings, Store(settings), ask, lambda: not repository.readiness.is_loading)
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 Bound: TypeAlias = Literal["calls", "bytes", "draining", "token", "key"]
 BOUNDS: tuple[Bound, ...] = ("calls", "bytes", "draining", "token", "key")
+RESULTS = "completed", "failed"  # of the lines of batches
 Outcome: TypeAlias = Literal["success", "failure"]
 
 
@@ -38,6 +39,8 @@ class ServerNumbers:
     num_unserved: Callable[[], int] = int  # models that are wanted and have no version
     certificate_ends_s: Callable[[], float | None] = _nothing  # since 1970; None without TLS
     http_statuses: Counter[int] = field(default_factory=Counter)  # of answers over HTTP
+    batch_lines: Counter[str] = field(default_factory=Counter)  # of batches' files, by result
+    num_batches: Callable[[], int] = int  # that have not ended
     refusals: Counter[Bound] = field(default_factory=Counter)  # before a model is looked for
     loads: Counter[tuple[str, Outcome]] = field(default_factory=Counter)  # by model
     build: dict[str, str] = field(default_factory=dict)  # versions of what serves
@@ -69,6 +72,8 @@ HELPS = {
         "Calls refused before a model was looked for, by bound: calls, bytes, draining (streams"
         " that a drain ended), token, key"
     ),
+    "attendant_batches_unfinished": "Batches of /v1/batches that have not ended",
+    "attendant_batch_lines": "Requests of batches that were answered, by result: completed, failed",
     "attendant_model_loads": "Loads of models, by model and outcome (success, failure)",
     "attendant_build": "1, with the labels version and onnxruntime",
 }
@@ -99,6 +104,9 @@ class ServerCollector(Collector):
         yield _gauge(
             "attendant_tls_certificate_expiry_timestamp_seconds", numbers.certificate_ends_s()
         )
+        yield _gauge("attendant_batches_unfinished", numbers.num_batches())
+        results = {(result,): numbers.batch_lines[result] for result in RESULTS}
+        yield _counter("attendant_batch_lines", ("result",), results.items())
         refusals = {(bound,): numbers.refusals[bound] for bound in BOUNDS}
         yield _counter("attendant_calls_refused", ("bound",), refusals.items())
         loads = sorted(dict(numbers.loads).items())

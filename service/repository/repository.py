@@ -54,7 +54,7 @@ from service.repository.version import parse_version
 from service.runtime.background import in_thread, release_memory
 from service.serving.model import Host, ServedModel
 from service.serving.response_cache import ResponseCache
-from service.settings import Settings
+from service.settings import Settings, aliases_of
 
 MAX_MODELS = 1_024  # names that are or were served
 MAX_LOADS = 64  # unfinished loads for clients; each may hold a whole model's files
@@ -95,6 +95,7 @@ class ModelRepository:
         self._last_seen: dict[str, Snapshot | None] = {}  # by the poll before this one
         self.readiness = Readiness(settings, self._models)
         self.loads: Counter[tuple[str, Outcome]] = Counter()  # by model
+        self.aliases = aliases_of(settings)  # models by their further names
         self._is_closing = False
         self._looking: asyncio.Future[list[str]] | None = None
 
@@ -147,7 +148,7 @@ class ModelRepository:
         Raises `InvalidArgument` for a version that is no number, `NotFound`, and
         `Unavailable` while models are still loading; with Triton's texts.
         """
-        number = parse_version(version)
+        number, name = parse_version(version), self._named(name)
         known = self._models.get(name)
         versions = known.versions if known is not None else {}
         if not versions:
@@ -168,10 +169,18 @@ class ModelRepository:
             raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
         return versions[number]
 
+    def _named(self, name: str) -> str:
+        """The model that a request means: by its name, another one, or as the only one."""
+        if name in self._models:
+            return name
+        if name not in self.aliases and self._settings.any_model_name and len(self._served) == 1:
+            return next(iter(self._served))
+        return self.aliases.get(name, name)
+
     def has(self, name: str, version: str = "") -> bool:
         """Whether `find` would find it; a version that is no number is still refused."""
         number = parse_version(version)
-        versions = self._served.get(name, {})
+        versions = self._served.get(self._named(name), {})
         return bool(versions) if number is None else number in versions
 
     async def index(self) -> list[IndexRow]:

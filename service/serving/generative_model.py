@@ -7,6 +7,7 @@ generative backends, go through `infer` and `infer_stream`. All methods run on t
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,6 +20,9 @@ from service.contract.adapter import Adapter
 from service.contract.interface import ModelInterface
 from service.contract.prompt_reading import PromptReading
 from service.errors import InvalidArgument, NoChatTemplate, invalid_field
+from service.families.call_forms import CALL_FORMS
+from service.families.marks import marks_in
+from service.families.thoughts import FORMS, PROMPT_END, Thoughts
 from service.generation.choosing.vocabulary import check_vocabulary
 from service.generation.decoders.adapter_buffers import AdapterShape
 from service.generation.sequence import GenerationRequest
@@ -26,14 +30,19 @@ from service.generation.stream import Generation
 from service.grammars.behind import behind_thoughts
 from service.grammars.cache import GrammarLimits, Grammars
 from service.grammars.checks import CheckedCompiler
-from service.grammars.compiler import GrammarCompiler, GrammarMatcher, GrammarVocabulary
+from service.grammars.compiler import (
+    GrammarCompiler,
+    GrammarMatcher,
+    GrammarVocabulary,
+    tokens_of,
+)
+from service.grammars.marks import with_tokens
 from service.records import EndedRequest, Timings, current_call
 from service.serving.chat import Chat
 from service.serving.facts import facts_with
 from service.serving.model import Caller, Engine, Host, InferReply, InferRequest, ServedModel
 from service.serving.tasks.task import decode
 from service.serving.workers import Tokenizing
-from service.text.thoughts import FORMS, PROMPT_END, Thoughts
 from service.text.tokenizer import PromptTokenizer, check_num_tokens
 
 T = TypeVar("T")
@@ -92,14 +101,14 @@ class GenerativeModel(ServedModel):
         self.chat = chat
         self.tokenizing = Tokenizing(host.executor, has_known_time=tokenizer.has_known_time)
         self._vocab_size = engine.vocab_size
-        vocabulary = GrammarVocabulary(
+        self._vocabulary = GrammarVocabulary(
             tokenizer.token_bytes,
             self.manifest.eos_token_ids,
             engine.vocab_size,
             tokenizer.encode_part,
         )
         self.grammars = grammars or Grammars(
-            CheckedCompiler(GrammarCompiler(vocabulary), host.settings.grammar_timeout_s),
+            CheckedCompiler(GrammarCompiler(self._vocabulary), host.settings.grammar_timeout_s),
             GrammarLimits(
                 host.settings.max_cached_grammars,
                 host.settings.max_grammar_bytes,
@@ -136,7 +145,7 @@ class GenerativeModel(ServedModel):
             # Before any work, so that refusing is cheap.
             self.engine.check_room(caller.priority, caller.deadline_s)
             prompt_ids = await self._encode(prompt, self._reading(reading, params))
-            thoughts = self.thoughts_after(prompt, prompt_ids)
+            thoughts = self._thoughts_after(prompt, prompt_ids, params)
             matchers = await self._matchers(params, thoughts)
             request = GenerationRequest(
                 prompt_ids=prompt_ids,
@@ -152,7 +161,9 @@ class GenerativeModel(ServedModel):
                 namespace=self._namespace_of(params),
                 adapter=self.adapter,
                 observers=self._observers if self.adapter else (),
-                spelled_ids=self._ids_of(thoughts) if tells_thoughts else frozenset(),
+                spelled_ids=self._spelled_ids(prompt, thoughts if tells_thoughts else None),
+                thoughts=thoughts,
+                thought_end_ids=self._end_ids if thoughts is not None else (),
             )
             async with self.engine.generate(request) as generation:
                 if (call := current_call.get()) is not None:
@@ -232,8 +243,19 @@ class GenerativeModel(ServedModel):
         self.tokenizing.close()
         super().close(timeout_s)
 
-    def thoughts_after(self, prompt: Prompt, prompt_ids: np.ndarray) -> Thoughts | None:
-        """Thoughts that an output may begin with; None where the prompt is no conversation."""
+    def _thoughts_after(
+        self, prompt: Prompt, prompt_ids: np.ndarray, params: Sampling
+    ) -> Thoughts | None:
+        """Thoughts that an output may begin with; None where the prompt is no conversation.
+
+        Raises `InvalidArgument`.
+        """
+        if not isinstance(prompt, Conversation) and params.max_reasoning_tokens is not None:
+            raise invalid_field(
+                "max_reasoning_tokens",
+                f"is {params.max_reasoning_tokens}, expected none beside a prompt that is no "
+                "conversation: its outputs have no thoughts that are told apart",
+            )
         if self.chat is None or not isinstance(prompt, Conversation):
             return None
         if (form := self.chat.templates.thought_form) == "":
@@ -241,17 +263,35 @@ class GenerativeModel(ServedModel):
         end = self.tokenizer.text_of(prompt_ids[-PROMPT_END:].tolist())
         continued = str(prompt.messages[-1].get("content")) if prompt.continues_last else ""
         call_mark = self.chat.templates.call_mark(prompt)
-        return Thoughts.after(FORMS[form], end, continued, call_mark)
+        thoughts = Thoughts.after(FORMS[form], end, continued, call_mark)
+        keeps_spaces = params.grammar is not None and params.grammar.has_leading_space
+        return replace(thoughts, keeps_spaces=keeps_spaces)
 
-    def _ids_of(self, thoughts: Thoughts | None) -> frozenset[int]:
-        """The special tokens in the markers of thoughts."""
-        if thoughts is None:
-            return frozenset()
-        marks = [mark.encode() for mark in thoughts.form.marks]
+    @cached_property
+    def _special_tokens(self) -> dict[str, int]:
+        """The ids of special tokens by their spellings."""
         special = self.tokenizer.special_bytes.items()
-        return frozenset(
-            token_id for token_id, spelled in special if any(spelled in mark for mark in marks)
-        )
+        return {spelled.decode(errors="replace"): token_id for token_id, spelled in special}
+
+    def _parts(self, text: str) -> list[str | int]:
+        return marks_in(text, self._special_tokens)
+
+    @cached_property
+    def _end_ids(self) -> tuple[int, ...]:
+        """The tokens of the marker that ends thoughts."""
+        assert self.chat is not None, "the model has thoughts"
+        parts = self._parts(FORMS[self.chat.templates.thought_form].end)
+        ids = [(p,) if isinstance(p, int) else tokens_of(self._vocabulary, p) for p in parts]
+        return tuple(token_id for each in ids for token_id in each)
+
+    def _spelled_ids(self, prompt: Prompt, thoughts: Thoughts | None) -> frozenset[int]:
+        """The special tokens in the marks of thoughts and of calls."""
+        marks = thoughts.form.marks if thoughts is not None else ()
+        if self.chat is not None and isinstance(prompt, Conversation) and prompt.tools:
+            form = CALL_FORMS.get(self.chat.templates.tool_form)
+            marks += form.marks if form is not None else ()
+        parts = [part for mark in marks for part in self._parts(mark)]
+        return frozenset(part for part in parts if isinstance(part, int))
 
     async def _matchers(
         self, params: Sampling, thoughts: Thoughts | None
@@ -265,11 +305,19 @@ class GenerativeModel(ServedModel):
                 f"is {params.beam_width}, expected 0 beside {params.grammar.kind}: the model has "
                 "no token that ends a text",
             )
-        grammar = params.grammar
-        if thoughts is None or thoughts.is_closed or self._ids_of(thoughts):
+        grammar = with_tokens(params.grammar, self._parts)
+        if thoughts is None or thoughts.is_closed:
             return await self.grammars.matchers(grammar, params.n)
         form = thoughts.form
-        behind = behind_thoughts(grammar, form.begin, form.end, is_open=thoughts.is_open)
+        is_called = grammar.has_marks and form.turn != ""
+        behind = behind_thoughts(
+            grammar,
+            form.begin,
+            form.turn if is_called else form.end,
+            is_open=thoughts.is_open,
+            without=() if is_called else form.without,
+            spell=self._parts,
+        )
         try:
             return await self.grammars.matchers(behind, params.n)
         except InvalidArgument as error:

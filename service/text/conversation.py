@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from service.calls.conversation import Conversation
 from service.errors import InvalidArgument, LoadError
-from service.text.thoughts import form_in
+from service.families.call_forms import CALL_FORMS, call_form_in
+from service.families.thoughts import form_in
 
 TOKENIZER_CONFIG, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
 MORE_TEMPLATES, SUFFIX = "additional_chat_templates", ".jinja"
@@ -26,8 +27,6 @@ CHAT_FILES = {  # of a version's folder, and the most bytes of each
     TEMPLATE_FILE: MAX_TEMPLATE_BYTES,
     f"{MORE_TEMPLATES}/*{SUFFIX}": MAX_TEMPLATE_BYTES,
 }
-# In which form a model calls functions, by what the template that declares them writes.
-TOOL_FORMS = {"<tool_call>": "hermes", "[TOOL_CALLS]": "mistral", "ipython": "llama"}
 SYSTEM, DEVELOPER = "system", "developer"
 
 
@@ -59,14 +58,12 @@ class ChatTemplates:
     @property
     def tool_form(self) -> str:
         """The form of calls of functions, by its family's name; empty where no template has one."""
-        text = self.texts.get(TOOL_USE, self.texts.get(DEFAULT, ""))
-        has_tools = "tools" in text
-        return next((form for sign, form in TOOL_FORMS.items() if has_tools and sign in text), "")
+        return call_form_in(self.texts.get(TOOL_USE, self.texts.get(DEFAULT, "")))
 
     def call_mark(self, conversation: Conversation) -> str:
         """The marker of a call even within thoughts; empty where none can be made."""
-        form = self.tool_form if conversation.tools else ""
-        return next((sign for sign, each in TOOL_FORMS.items() if each == form == "hermes"), "")
+        form = CALL_FORMS.get(self.tool_form) if conversation.tools else None
+        return form.begin if form is not None else ""
 
     @property
     def thought_form(self) -> str:

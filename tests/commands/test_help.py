@@ -20,7 +20,16 @@ from service.settings import Settings
 OWN_PARSER = {"healthcheck"}
 NARROW = {"COLUMNS": "80", "TERM": "dumb"}
 PANELS = {
-    *("Models", "Network", "TLS and access", "Computing", "Batching", "Generation", "Limits"),
+    *(
+        "Models",
+        "Network",
+        "TLS and access",
+        "Computing",
+        "Batching",
+        "Generation",
+        "Batches",
+        "Limits",
+    ),
     *("Connections", "Logs and traces", "Stopping", "Folders"),
 }
 

@@ -185,6 +185,21 @@ SMALL_VISION = {
     "head_dim": 16,
 }
 EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+SHARED = {**EXPERTS, "shared_expert_intermediate_size": 32}
+LINEAR: dict[str, Any] = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+}
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 12, "mamba_n_groups": 2}
+GRANITE: dict[str, Any] = {
+    "layer_types": LINEAR["layer_types"],
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 32,
+}
 # Of families that are traced from transformers' own code.
 TRACED = (
     Row("glm4", "GLM-4-9B", "part of a head, in pairs", {"head_dim": 16}),
@@ -204,6 +219,11 @@ TRACED = (
     Row("gptj", "GPT-J 6B", "part of a head, in pairs", {"rotary_dim": 8}),
     Row("gpt_neo", "GPT-Neo 1.3B", "windows", {"window_size": 12, "attention_types": LOCAL}),
     Row("opt", "OPT-1.3B", "learned positions", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
+    Row("lfm2", "LFM2-350M", "short convolutions", {"layer_types": ["conv", "full_attention"]}),
+    Row("qwen3_5_text", "Qwen3.5, its text", "the gated delta rule", {"head_dim": 16, **LINEAR}),
+    Row("qwen3_next", "Qwen3-Next", "the same, experts", {"head_dim": 16, **LINEAR, **SHARED}),
+    Row("granitemoehybrid", "Granite 4.0 H", "Mamba-2, experts", {**MAMBA, **GRANITE}),
+    Row("mamba2", "Mamba-2", "no attention", {"num_heads": 4, "head_dim": 32, "n_groups": 2}),
     Row(
         "qwen3_vl",
         "Qwen3-VL-2B, texts alone",

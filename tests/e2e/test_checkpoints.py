@@ -19,6 +19,9 @@ COMPARED = (
     "nomic-bert-embedding-mean",
     "mpnet-embedding-mean",
     "deberta-v2-classes",
+    "eurobert-classes",
+    "ernie-score",
+    "glm4-embedding-last-token",
     "beit-images",
 )
 

@@ -174,7 +174,8 @@ CLIENTS = (
         ("openai",),
         "models, completions by text and ids, `logprobs`, streams with `n` and usage, chats whole "
         "and streamed, `parse` of schemas and of functions, raw responses, embeddings in base64 "
-        "and numbers, errors by class, 20 asynchronous calls, an abandoned stream",
+        "and numbers, errors by class, 20 asynchronous calls, an abandoned stream; files and "
+        "batches from upload to results; `AzureOpenAI`",
     ),
     Client(
         "openai",

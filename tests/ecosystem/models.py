@@ -86,7 +86,8 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
     checkpoint = load_checkpoint(folder / "agent")
     export_any(checkpoint, ExportSettings("agent", repository, "fp32"))
     write_tokenizer(repository, tokenizer_folder)
-    with ServerProcess(repository, "--http-port", "0") as server:
+    batches = ("--batch-folder", str(folder / "batches"))
+    with ServerProcess(repository, "--http-port", "0", *batches) as server:
         yield {
             "ATTENDANT_URL": f"http://{server.http_address}",
             "ATTENDANT_TOKENIZER": str(tokenizer_folder),

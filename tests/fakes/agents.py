@@ -42,15 +42,16 @@ class Script:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.text = SAID
         monkeypatch.setattr(ChatRequest, "output_grammar", self._grammar)
-        monkeypatch.setattr(generative_model, "behind_thoughts", as_it_is)
+        say_as_it_is(monkeypatch)
 
     def _grammar(self, *_: object) -> Grammar:
         return Grammar.of("choice", [self.text])
 
 
-def as_it_is(grammar: Grammar, *_: str, is_open: bool) -> Grammar:
-    del is_open
-    return grammar
+def say_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a choice be what a model writes, thoughts and all."""
+    monkeypatch.setattr(generative_model, "behind_thoughts", lambda grammar, *_, **__: grammar)
+    monkeypatch.setattr(Grammar, "has_leading_space", False)
 
 
 async def post(served: Served, path: str, **body: Any) -> Answer:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.errors import SettingError
-from service.settings import Settings, is_loopback, join_address
+from service.settings import Settings, aliases_of, is_loopback, join_address
 
 
 def test_the_defaults_are_valid_and_frozen() -> None:
@@ -47,6 +47,26 @@ def test_a_value_out_of_bounds_is_refused_with_its_bound(values: dict[str, Any],
     with pytest.raises(SettingError) as caught:
         Settings(**values)
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a", "has 'a', expected NAME=MODEL"),
+        ("a=", "has 'a=', expected"),
+        ("=b", "has '=b', expected"),
+        ("a=b,a=c", "has the name 'a' twice"),
+        ("a=b,b=c", "has 'a=b', expected a model"),
+        ("a=a", "has 'a=a', expected a model"),
+    ],
+)
+def test_further_names_that_lead_nowhere_are_refused(text: str, fault: str) -> None:
+    with pytest.raises(SettingError, match=f"^--model-alias {fault}"):
+        Settings(model_alias=text)
+
+
+def test_further_names_are_read() -> None:
+    assert aliases_of(Settings(model_alias=" a = b, c/d=b ,")) == {"a": "b", "c/d": "b"}
 
 
 def test_hosts_and_origins_of_browsers_are_taken() -> None:

@@ -1,12 +1,14 @@
-"""Trace and compare networks of transformers of every model_type that writes texts, as a table.
+"""Trace and compare networks of transformers of every model_type of texts, as a table.
 
-    python -m tests.traced                        every type; half an hour on two cores
+    python -m tests.traced                        every type that writes; half an hour on two cores
+    python -m tests.traced --readers              every type that reads: encoders
     python -m tests.traced glm4 gpt_oss           these types
     python -m tests.traced --output rows.md       and put the table into a file
 
 Networks are small and random. A type is taken, with the largest difference of its logits from
 transformers' and the share of 64 greedy tokens that are others, alone, in company and in chunks; or
-it is refused with the reason. Ends with 1 where a graph was made that computes something else.
+it is refused with the reason. Of encoders the body and each head that the type has are compared,
+rows alone and together. Ends with 1 where a graph was made that computes something else.
 """
 
 import signal
@@ -18,29 +20,52 @@ import typer
 from transformers.utils import logging
 
 from export.checks.traced_decoding import check_traced
+from export.checks.traced_reading import check_reader
 from export.errors import ExportError
 from export.graphs.traced.decoder import trace_traced
-from models.checkpoints.traced_types import causal_classes
+from export.graphs.traced.rows import trace_reader
+from models.checkpoints.traced_types import MASKS, causal_classes, classes_of, types_of_texts
 from models.errors import reason
-from tests.traced.networks import tiny_decoder
+from models.networks.traced_readers import (
+    FACTORIES,
+    TracedAnswerer,
+    TracedClassifier,
+    TracedEmbedder,
+    TracedMaskedWords,
+    TracedReader,
+    TracedTokenClassifier,
+)
+from tests.traced.networks import tiny_decoder, tiny_reader
 
 HEADER = (
     "| model_type | outcome | logits differ by | other tokens | neighbours change |\n"
     "|---|---|---|---|---|"
 )
-MAX_SECONDS = 240  # of one type
+READERS_HEADER = (
+    "| model_type | outcome | tokens are | outputs differ by | neighbours change |\n"
+    "|---|---|---|---|---|"
+)
+HEADS: dict[str, type[TracedReader]] = {
+    "body": TracedEmbedder,
+    "classes": TracedClassifier,
+    "tokens": TracedTokenClassifier,
+    "spans": TracedAnswerer,
+    "words": TracedMaskedWords,
+}
+MAX_SECONDS = 240  # of the processor, of one type
 WRONG = "differs from transformers"
 
 
 def main(
     types: Annotated[list[str] | None, typer.Argument(help="Values of model_type.")] = None,
+    readers: Annotated[bool, typer.Option("--readers", help="Encoders, with their heads.")] = False,
     output: Annotated[Path | None, typer.Option(help="File for the table.")] = None,
 ) -> None:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    signal.signal(signal.SIGALRM, _too_late)
-    lines = [HEADER]
-    for model_type in types or causal_classes():
-        lines.append(line_of(model_type))
+    signal.signal(signal.SIGVTALRM, _too_late)
+    lines = [READERS_HEADER if readers else HEADER]
+    for model_type in types or (encoder_types() if readers else causal_classes()):
+        lines.append(line_of_reader(model_type) if readers else line_of(model_type))
         typer.echo(lines[-1])
     if output is not None:
         output.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -49,7 +74,7 @@ def main(
 
 def line_of(model_type: str) -> str:
     """A row of the table: the type is taken, or refused with the reason."""
-    signal.alarm(MAX_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
     try:
         decoder = tiny_decoder(model_type)
         parity = check_traced(decoder, trace_traced(decoder))
@@ -59,9 +84,41 @@ def line_of(model_type: str) -> str:
         what = f"{type(error).__name__}: {_short(reason(error))}"
         return f"| `{model_type}` | not tried, its configuration: {what} | | | |"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     numbers = f"{parity.max_abs_error:.0e} | {parity.changed_tokens:.0%}"
     return f"| `{model_type}` | taken | {numbers} | {parity.max_neighbour_effect:.0e} |"
+
+
+def encoder_types() -> list[str]:
+    """Types that have a head for masks, or that read texts and do not write them."""
+    masks, writing = classes_of(MASKS), causal_classes()
+    return [each for each in types_of_texts() if each in masks or each not in writing]
+
+
+def line_of_reader(model_type: str) -> str:
+    """A row of the table: the heads of a type that are taken, or the first reason against one."""
+    taken: list[str] = []
+    largest, neighbour = 0.0, 0.0
+    for title, kind in HEADS.items():
+        if model_type not in classes_of(FACTORIES[kind]):
+            continue
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
+        try:
+            reader = tiny_reader(model_type, kind)
+            (parity,) = check_reader(reader, trace_reader(reader)).values()
+        except ExportError as error:
+            return f"| `{model_type}` | refused: {title}: {_short(str(error))} | | | |"
+        except Exception as error:  # of a configuration that sizes do not fit
+            what = f"{type(error).__name__}: {_short(reason(error))}"
+            return f"| `{model_type}` | not tried, {title}: {what} | | | |"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        taken.append(title)
+        largest = max(largest, parity.max_abs_error)
+        neighbour = max(neighbour, parity.max_neighbour_effect)
+    layout = "packed" if reader.takes_positions else "padded"
+    numbers = f"{layout} | {largest:.0e} | {neighbour:.0e}"
+    return f"| `{model_type}` | taken: {', '.join(taken)} | {numbers} |"
 
 
 def _short(text: str) -> str:

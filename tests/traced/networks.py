@@ -5,15 +5,23 @@ other field is the family's own default. Scores are as large as trained ones, an
 are moved off one and zero, as what is wrong there shows only then.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
 
 from models.networks.traced import TracedConfig, TracedDecoder, class_of
+from models.networks.traced_readers import (
+    FACTORIES,
+    TracedEmbedder,
+    TracedMaskedWords,
+    TracedReader,
+    reader_of,
+)
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
-PADDING, END = 3, 2
+PADDING, END, MASK = 3, 2, 5
 SIZES: dict[str, Any] = {
     **dict.fromkeys(
         ("hidden_size", "n_embd", "d_model", "embed_dim", "word_embed_proj_dim"), HIDDEN
@@ -44,10 +52,22 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("first_k_dense_replace", "num_dense_layers", "moe_num_shared_experts"), 1),
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY),
     **dict.fromkeys(("hidden_size_per_layer_input",), 16),
+    **dict.fromkeys(("mamba_d_head", "mamba_head_dim", "mamba_headdim"), 32),
+    **dict.fromkeys(("mamba_d_state", "ssm_state_size", "state_size"), 12),
+    **dict.fromkeys(("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"), 4),
+    **dict.fromkeys(("mamba_n_groups", "mamba_ngroups", "n_groups", "attn_layer_period"), 2),
+    **dict.fromkeys(("mamba_d_ssm",), 128),
+    **dict.fromkeys(("mamba_dt_rank", "time_step_rank", "attn_layer_offset"), 1),
+    **dict.fromkeys(("linear_num_key_heads",), 2),
+    **dict.fromkeys(("linear_num_value_heads", "linear_num_heads"), 4),
+    **dict.fromkeys(("linear_key_head_dim", "linear_head_dim"), 16),
+    **dict.fromkeys(("linear_value_head_dim",), 24),
     **dict.fromkeys(("rotary_dim", "qk_rope_dim"), 8),
     **dict.fromkeys(("query_pre_attn_scalar",), 24),
     **dict.fromkeys(("layer_norm_groups",), 4),
+    **dict.fromkeys(("local_attention",), 2 * WINDOW),
     **dict.fromkeys(("depth", "vision_n_layers"), 1),
+    "default_language": "en_XX",
     "bos_token_id": 1,
     "eos_token_id": END,
     "pad_token_id": PADDING,
@@ -61,6 +81,15 @@ BY_LAYER = (
     "mlp_only_layers",
 )
 
+# Of families whose default has one kind of layers: a layer with states and one without, by a field.
+HYBRIDS: dict[str, dict[str, Any]] = {
+    "conv_L_cache": {"layer_types": ["conv", "full_attention"]},
+    "attn_layer_indices": {"attn_layer_indices": [1]},
+    "mamba_d_head": {"layer_types": ["linear_attention", "full_attention"]},
+    "n_mamba_heads": {"layers_block_type": ["linear_attention", "hybrid"]},
+    "mamba_head_dim": {"layers_block_type": ["linear_attention", "full_attention", "mlp"]},
+}
+
 
 def tiny_config(model_type: str, **changes: Any) -> Any:
     """A small configuration; layers are the family's first of each kind, at least two."""
@@ -70,6 +99,8 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     values = {name: value for name, value in SIZES.items() if name in stated}
     if "qk_rope_head_dim" in stated:  # in which `head_dim` is that of the rotated part
         values["head_dim"] = values["qk_rope_head_dim"]
+    if "expand" in stated and "num_heads" in stated:  # heads share what inner layers have
+        values["head_dim"] = default.expand * HIDDEN // values["num_heads"]
     if "kv_lora_rank" in stated:  # from which each head has keys of its own
         values["num_key_value_heads"] = SIZES["num_attention_heads"]
     ropes = stated.get("rope_parameters")
@@ -78,7 +109,12 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     if "attention_types" in stated:
         values["attention_types"] = [[["global", "local"], 1]]
     layers = stated.get("layer_types")
-    if isinstance(layers, list) and len(set(layers)) > 1:
+    of_states = next((HYBRIDS[name] for name in HYBRIDS if name in stated), {})
+    if "mamba_d_ssm" in stated:  # has both in each layer
+        of_states = {}
+    if of_states.keys() & stated.keys() and len(set(layers or ())) < 2:
+        values |= of_states
+    elif isinstance(layers, list) and len(set(layers)) > 1:
         kinds = list(dict.fromkeys(layers))
         values["layer_types"] = kinds if len(kinds) > 1 else kinds * 2
         values["num_hidden_layers"] = len(values["layer_types"])
@@ -91,17 +127,38 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
     return factory(**{**values, **changes})
 
 
-def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
-    """A network as an import has it."""
+def tiny_network(config: Any, choose: Callable[[Any], Any], gain: float = 0.2) -> Any:
+    """A network of random weights, norms and biases among them; padding's row is zeros."""
     torch.manual_seed(2)
-    config = tiny_config(model_type, **changes)
-    made = class_of(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
+    made = choose(config)._from_config(config, attn_implementation="eager", dtype=torch.float32)
     network = made.eval()
     network.requires_grad_(requires_grad=False)
     for parameter in network.parameters():
         noise = torch.randn_like(parameter) * gain
         parameter.copy_(parameter + noise if parameter.dim() == 1 else noise)
     network.get_input_embeddings().weight[PADDING] = 0  # as PyTorch keeps the row of padding
+    return network
+
+
+def class_in(factory: str) -> Callable[[Any], Any]:
+    """The class of a configuration by a factory of transformers."""
+    return lambda config: getattr(transformers, factory)._model_mapping[type(config)]
+
+
+def tiny_reader(
+    model_type: str, kind: type[TracedReader] = TracedEmbedder, gain: float = 0.2, **changes: Any
+) -> TracedReader:
+    """A network that reads texts, as an import has it."""
+    options = {"mask_token_id": MASK} if kind is TracedMaskedWords else {}
+    choose = class_in(FACTORIES[kind])
+    network = tiny_network(tiny_config(model_type, **changes), choose, gain)
+    return reader_of(network, kind, **options)
+
+
+def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
+    """A network as an import has it."""
+    config = tiny_config(model_type, **changes)
+    network = tiny_network(config, class_of, gain)
     text = config.get_text_config()
     sizes = TracedConfig(
         {**config.to_dict(), "pad_token_id": PADDING},

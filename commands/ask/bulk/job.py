@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from commands.ask.bulk.forms import JsonlForm, NpyForm
 from commands.ask.bulk.outputs import BulkOutput, GrowingFile, Parts, errors_path
+from commands.ask.bulk.rows import Rows
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.state import RESTART, Reached, StateFile
 from commands.ask.bulk.windows import Window, Windows
-from commands.ask.bulk.work import Work
 from commands.ask.in_flight import REQUEST_TEXTS, Answered, Conduct, InFlight, Refused
 from commands.ask.progress import progress
 from service.errors import InvalidArgument, SettingError
@@ -28,13 +28,37 @@ REPEATED = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 Ask = Callable[[Sequence[str]], Any]
 
 
+class LineWork(Protocol):
+    """Requests for lines of a file, and their results; `Work` is that of texts."""
+
+    @property
+    def rows(self) -> Rows: ...
+
+    @property
+    def has_queries(self) -> bool:
+        """Whether a line is sent by itself."""
+        ...
+
+    def ask(self, client: Any) -> Ask:
+        """A function that sends lines as one request."""
+        ...
+
+    def results_of(self, answer: Any) -> list[Any]:
+        """The results of an answer, in the order of its lines."""
+        ...
+
+    def options(self) -> dict[str, Any]:
+        """Values by which a job is told from another one."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Parts of a job; `window_lines` and `work` decide what is in its output."""
 
     source: Source
     output: Path
-    work: Work
+    work: LineWork
     model: dict[str, str]  # name, version and precision, as they are compared
     window_lines: int
     in_flight: int
@@ -123,7 +147,7 @@ def _compute(
 
 
 def answered_windows(
-    work: Work, ask: Ask, windows: Windows, in_flight: int, patience_s: float
+    work: LineWork, ask: Ask, windows: Windows, in_flight: int, patience_s: float
 ) -> Iterator[Window]:
     """Windows of texts in order, each with its answers."""
     num_texts = 1 if work.has_queries else REQUEST_TEXTS

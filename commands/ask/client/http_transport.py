@@ -32,6 +32,7 @@ TYPED, TENSORS = "/attendant.v1.", "/inference.GRPCInferenceService/"
 JSON = "application/json"
 MAX_CONNECTIONS = 8  # kept open: as many as there are requests in flight, and some
 PIECE_BYTES = 2**16
+OF_ITSELF = ("NOT_FOUND", "UNIMPLEMENTED", "ALREADY_EXISTS")  # of one request, not of the server
 TOO_MANY_REQUESTS = 429  # the only status whose retry hint gRPC has, too
 # gRPC's names for statuses of answers that name none, as google.rpc.Code maps them.
 STATUSES = {
@@ -97,6 +98,20 @@ class HttpTransport:
                 yield self._message(line, response)
         finally:
             answer.close()
+
+    def post(self, place: str, body: bytes) -> tuple[int, bytes, str]:
+        """Status, body and request id of the answer to JSON, in the background.
+
+        Raises `CallError`: INVALID_ARGUMENT for a request that is refused by itself.
+        """
+        headers = {"content-type": JSON, "priority": "u=7"}
+        try:
+            content, answered = self._whole(Sent("POST", place, body, headers))
+        except CallError as error:
+            if error.status in OF_ITSELF:
+                raise CallError("INVALID_ARGUMENT", error.text) from error
+            raise
+        return 200, content, answered.get("x-request-id", "")
 
     def close(self) -> None:
         self._pool.close()
@@ -176,7 +191,8 @@ class HttpTransport:
     def _refusal(self, number: int, content: bytes, retry_after_s: float = 0.0) -> CallError:
         try:
             body = _object(content)
-            text, status = str(body["error"]), body.get("status")
+            told, status = body["error"], body.get("status")
+            text = str(told["message"] if isinstance(told, dict) else told)
         except (ValueError, KeyError):  # of a proxy, or another server
             text, status = f"{self._address} answered {number} {responses.get(number, '')}", None
         name = status if isinstance(status, str) else STATUSES.get(number, "UNKNOWN")

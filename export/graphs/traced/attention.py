@@ -245,6 +245,7 @@ class Look:
     """Notes what each layer asks for; answers are zeros."""
 
     layers: list[Layer] = field(default_factory=list)
+    is_full_taken: bool = False  # of networks that read texts
 
     def __call__(self, call: Call) -> Tensor:
         num_rows, num_heads, num_tokens, size = call.query.shape
@@ -255,7 +256,7 @@ class Look:
                 f"layer {len(self.layers)} is given {type(call.mask).__name__} for a mask, which "
                 "transformers' functions of masks did not make, so it cannot be read"
             )
-        if not call.mask.is_causal:
+        if not call.mask.is_causal and not self.is_full_taken:
             raise ExportError(f"layer {len(self.layers)} looks ahead: its mask is {call.mask}")
         value_size = call.value.shape[-1]
         sizes = num_heads, call.key.shape[1], size, value_size
@@ -271,9 +272,11 @@ def looked_at(
     forward: Callable[[], object],
     context: int,
     way: str = NAME,
+    *,
+    is_full_taken: bool = False,
 ) -> list[Layer]:
     """The layers of one forward pass, with their masks for texts of `context` tokens."""
-    look = Look()
+    look = Look(is_full_taken=is_full_taken)
     with torch.inference_mode(), answered(network, look, way), masks_read(context):
         try:
             forward()

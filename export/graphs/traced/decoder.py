@@ -1,13 +1,13 @@
 """A decoder of transformers as the graph that `export/graphs/cached_decoder.py` describes.
 
-Nothing is written anew: the library's own forward pass is traced, with our functions for attention
-and experts, and without its cache. The output layer is given the wanted tokens alone, so that what
-follows it (scales, caps) stays transformers'.
+Nothing is written anew: the library's own forward pass is traced, with our functions for attention,
+experts and kernels with states, and without its cache. States come behind the caches, as
+`past_state.{i}` and `present_state.{i}`, [B, sizes]. The output layer is given the wanted tokens
+alone, so that what follows it (scales, caps) stays transformers'.
 """
 
 # ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, N wanted, D hidden size
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,13 +25,20 @@ from export.graphs.adapted_decoder import (
 )
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
 from export.graphs.graph import check_fused, clean, export_program
-from export.graphs.traced.attention import SDPA, Emit, Layer, answered, looked_at
+from export.graphs.traced.attention import NAME, SDPA, Emit, Layer, answered, looked_at
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
+from export.graphs.traced.states import (
+    CONVOLUTION,
+    RECURRENCE,
+    EmitStates,
+    LookStates,
+    kernels_answered,
+)
 from export.settings import TARGETS_BY_PEFT
 from models.errors import reason
 from models.networks.traced import TracedDecoder
-from service.generation.decoders.shape import cache_names
+from service.generation.decoders.shape import cache_names, state_names
 
 NUM_LOOKED = 3  # tokens of the pass that looks at layers
 
@@ -41,21 +48,28 @@ def trace_traced(decoder: TracedDecoder, plan: AdapterPlan | None = None) -> onn
 
     With a plan, products have places for adapters, as `export/graphs/adapted_decoder.py` has them.
     """
-    layers = layers_of(decoder)
-    pasts, presents = zip(*cache_names(len(layers)), strict=True)
-    num_kv_heads = max(each.num_kv_heads for each in layers)
-    size = (NUM_ROWS, num_kv_heads, NUM_CACHED, max(each.head_size for each in layers))
+    layers, states = looked(decoder)
+    tensors_of = cache_names(len(layers)) + state_names(len(states))
+    pasts, presents = zip(*tensors_of, strict=True)
+    size = (
+        NUM_ROWS,
+        max((each.num_kv_heads for each in layers), default=0),
+        NUM_CACHED,
+        max((each.head_size for each in layers), default=0),
+    )
+    sizes = [size] * 2 * len(layers) + [(NUM_ROWS, *state) for state in states]
     step, cached = StepExample.made(), torch.export.Dim("cache")
-    tensors = (*step.tensors, *(torch.zeros(size) for _ in pasts))
+    tensors = (*step.tensors, *map(torch.zeros, sizes))
     (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
-    shapes = of_ids, of_positions, (*of_others, *[of_cache] * len(pasts))
+    of_pasts = [of_cache] * 2 * len(layers) + [{0: step.rows}] * len(states)
+    shapes = of_ids, of_positions, (*of_others, *of_pasts)
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
     with prepared(decoder) as num_experts, with_places(decoder.network, plan) as places:
         if plan is not None:
             names, given = places.inputs(plan)
             inputs, tensors = (*inputs, *names), (*tensors, *given)
             shapes = of_ids, of_positions, (*shapes[2], {0: step.rows}, *[{}] * len(given[1:]))
-        traced = TracedStep(decoder, layers, places)
+        traced = TracedStep(decoder, layers, places, len(states))
         try:
             program = export_program(traced, tensors, inputs, shapes)
         except ExportError:
@@ -66,6 +80,9 @@ def trace_traced(decoder: TracedDecoder, plan: AdapterPlan | None = None) -> onn
             ) from error
     model = clean(program, inputs, outputs)
     check_fused(model, OPERATOR, len(layers))
+    num_states = sum(node.op_type in (CONVOLUTION, RECURRENCE) for node in model.graph.node)
+    if num_states != len(states):
+        raise ExportError(f"the graph has {num_states} nodes with states for {len(states)} states")
     num_emitted = sum(node.op_type == "MoE" for node in model.graph.node)
     if num_emitted != num_experts:
         raise ExportError(f"the graph has {num_emitted} MoE nodes for {num_experts} experts")
@@ -121,41 +138,62 @@ def _target(name: str) -> str:
 
 
 def layers_of(decoder: TracedDecoder) -> list[Layer]:
-    """The layers of a decoder; raises `ExportError` for layers that no cache holds."""
+    """The layers of a decoder that compute attention. Raises `ExportError`."""
+    return looked(decoder)[0]
+
+
+def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
+    """The layers of a decoder that compute attention, and the states of the others.
+
+    Raises `ExportError` for layers that neither a cache nor states hold.
+    """
     network, config = decoder.network, decoder.config
-    accepted = inspect.signature(network.forward).parameters
-    if "position_ids" not in accepted:
-        raise ExportError(
-            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
-        )
     example = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
     most = config.max_positions
+    look = LookStates()
+
+    def forward() -> None:
+        look.states.clear()
+        with kernels_answered(network, look):
+            decoder(example)
+
     try:
-        layers = looked_at(network, lambda: decoder(example), most)
+        layers = looked_at(network, forward, most)
     except ExportError:
         if not getattr(network, "_supports_sdpa", False):
             raise
-        layers = looked_at(network, lambda: decoder(example), most, SDPA)
-    if len(layers) != config.num_layers:
+        layers = looked_at(network, forward, most, SDPA)
+    if not decoder.takes_positions and (layers or not look.states):
+        raise ExportError(
+            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
+        )
+    if len(layers) != config.num_layers and not look.states:
         raise ExportError(
             f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "
             "attention by transformers' interface, and all of them must"
         )
-    most = max(each.num_kv_heads for each in layers)
+    most = max((each.num_kv_heads for each in layers), default=0)
     if any(most % each.num_kv_heads or each.num_heads % most for each in layers):
         heads = sorted({each.num_kv_heads for each in layers})
         raise ExportError(
             f"layers have {heads} heads of keys, of which the largest must be a multiple of each, "
             "and part each layer's heads evenly"
         )
-    return layers
+    return layers, look.states
 
 
 class TracedStep(nn.Module):
     """One pass over tokens that go on from a cache: inputs and outputs are the graph's."""
 
-    def __init__(self, decoder: TracedDecoder, layers: list[Layer], places: AdapterPlaces) -> None:
+    def __init__(
+        self,
+        decoder: TracedDecoder,
+        layers: list[Layer],
+        places: AdapterPlaces,
+        num_states: int,
+    ) -> None:
         super().__init__()
+        self.num_states = num_states
         self.network = decoder
         self.layers = layers
         self.places = places
@@ -163,9 +201,10 @@ class TracedStep(nn.Module):
     def forward(
         self, input_ids_BS: Tensor, position_ids_BS: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
-        """`others` are two lengths, the positions of logits, the caches, and adapters."""
+        """`others` are two lengths, the positions of logits, the caches, states, and adapters."""
         seqlens, total, logit_positions_N, *rest = others
-        pasts, adapters = rest[: 2 * len(self.layers)], rest[2 * len(self.layers) :]
+        ends = 2 * len(self.layers), 2 * len(self.layers) + self.num_states
+        pasts, states, adapters = rest[: ends[0]], rest[ends[0] : ends[1]], rest[ends[1] :]
         self.places.take(adapters)
         decoder = self.network
 
@@ -173,11 +212,14 @@ class TracedStep(nn.Module):
             return hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N)
 
         emit = Emit(self.layers, (seqlens, total), tuple(pasts))
+        emit_states = EmitStates(tuple(states))
+        way = self.layers[0].way if self.layers else NAME
         with (
             at_head(decoder.network, wanted),
-            answered(decoder.network, emit, self.layers[0].way),
+            answered(decoder.network, emit, way),
+            kernels_answered(decoder.network, emit_states),
         ):
             logits_NV = decoder.step(input_ids_BS, position_ids_BS)
         if logits_NV.dim() != 2:
             raise ExportError(f"the output layer gave logits of {logits_NV.dim()} dimensions")
-        return logits_NV.float(), *emit.presents
+        return logits_NV.float(), *emit.presents, *emit_states.presents

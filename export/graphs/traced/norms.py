@@ -7,6 +7,7 @@ it computes, not by its name.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,11 @@ def as_one(module: nn.Module) -> OneNorm | None:
     if [name for name, _ in parameters] != ["weight"] or not isinstance(eps, float):
         return None
     weight = parameters[0][1]
-    if weight.dim() != 1 or isinstance(module, nn.RMSNorm | nn.LayerNorm):
+    if (
+        weight.dim() != 1
+        or len(signature(module.forward).parameters) != 1
+        or isinstance(module, nn.RMSNorm | nn.LayerNorm)
+    ):
         return None
     generator = torch.Generator().manual_seed(0)
     trial = torch.randn(2, 3, len(weight), generator=generator)

@@ -9,7 +9,8 @@ A slot is one row of `[slots, Hkv, T, Dh]` in every layer. Slots come in this or
     [num_decoding, num_slots)   sequences in prefill, idle slots, empty slots, in any order
 
 An idle slot keeps the tokens of a sequence that ended, so that a prompt which begins like them can
-copy what was computed. The least recently used idle slot is freed first, and its tokens go into a
+copy what was computed. Where slots keep states too, which are of all tokens of a slot, a prompt
+copies them all or none. The least recently used idle slot is freed first, and its tokens go into a
 store of prefixes where there is one. Prompts share nothing with those of other namespaces. Slots
 are used from the lowest, at most twice as many as the sequences that ran at once, or `MIN_REACH`:
 memory that was never written is not allocated, so a cache takes what its load needs and not what it
@@ -44,6 +45,7 @@ class KVCache:
         *,
         can_save: bool = True,
         store: PrefixStore | None = None,
+        copies_whole: bool = False,
     ) -> None:
         assert num_slots >= 1, "a cache needs at least one slot"
         self.num_slots = num_slots
@@ -53,6 +55,7 @@ class KVCache:
         self._copy = copy
         self._can_save = can_save  # what is in the way is worth a copy of its own
         self._store = store  # of what has no slot left
+        self._copies_whole = copies_whole  # a slot, or nothing of it
         self._token_ids = np.zeros((num_slots, max_tokens), np.int32)
         self._lengths = np.zeros(num_slots, np.int64)  # tokens whose keys and values are there
         self._last_used = np.zeros(num_slots, np.int64)  # by a counter; 0 for an empty slot
@@ -117,6 +120,8 @@ class KVCache:
         agreeing = np.where(is_same.all(axis=1), count, is_same.argmin(axis=1))
         is_near = np.array([other == namespace for other in self._namespaces])
         lengths = np.minimum(agreeing, self._lengths) * is_near
+        if self._copies_whole:
+            lengths *= lengths == self._lengths
         slot = int(lengths.argmax())
         return slot, int(lengths[slot])
 

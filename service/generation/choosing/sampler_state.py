@@ -14,6 +14,7 @@ import numpy as np
 
 from service.calls.sampling import Sampling
 from service.errors import InvalidArgument
+from service.families.thought_budget import ThoughtBudget
 from service.grammars.state import GrammarState, Matcher
 
 
@@ -105,10 +106,11 @@ class SamplerState:
         banned_token_ids: tuple[int, ...] = (),
         matcher: Matcher | None = None,
         bad_words: tuple[tuple[int, ...], ...] = (),
+        budget: ThoughtBudget | None = None,
     ) -> None:
         """The model's own tokens, as `Vocabulary` has them, come before what a request says.
 
-        A matcher is this sequence's own, at the beginning of its grammar.
+        A matcher and a budget are this sequence's own, at the beginning of its output.
         """
         self.params = params
         self.is_greedy = params.is_greedy
@@ -130,6 +132,7 @@ class SamplerState:
         if params.no_repeat_ngram_size:
             self._followers = NgramFollowers(params.no_repeat_ngram_size, prompt_ids.tolist())
         self._bad_words = BadWords(bad_words)
+        self._budget = budget
         self._always_edits = bool(
             self._allowed.size
             or self._banned.size
@@ -146,8 +149,10 @@ class SamplerState:
 
     def append(self, token_id: int) -> None:
         """Count a token as generated; `sample` does so for what it chooses."""
-        is_own = self.forced is None and token_id not in self.ends
+        is_own = self._first is None and token_id not in self.ends
         self.num_generated += 1
+        if self._budget is not None:
+            self._budget.take(token_id)
         if self.grammar is not None and is_own:
             self.grammar.take(token_id)
         if self._counts is not None:
@@ -164,6 +169,7 @@ class SamplerState:
         other._followers = copy.deepcopy(self._followers)  # noqa: SLF001 - the same
         other._bad_words = copy.deepcopy(self._bad_words)  # noqa: SLF001 - the same
         other.grammar = self.grammar and self.grammar.fork()
+        other._budget = self._budget and self._budget.fork()  # noqa: SLF001 - the same
         return other
 
     def draw(self) -> float:
@@ -177,7 +183,13 @@ class SamplerState:
 
     @property
     def forced(self) -> int | None:
-        """The next token where the model's outputs all begin with it."""
+        """The next token where the model's outputs all begin with it, or thoughts must end."""
+        if (first := self._first) is not None:
+            return first
+        return self._budget.forced if self._budget is not None else None
+
+    @property
+    def _first(self) -> int | None:
         is_first = self.num_generated < len(self._first_token_ids)
         return self._first_token_ids[self.num_generated] if is_first else None
 

@@ -7,8 +7,10 @@ takes neighbouring slots by binding a range of rows: nothing is copied per step.
 What ONNX Runtime's GroupQueryAttention takes on the CPU, and so what `run` takes: one token each
 for any rows; several tokens for rows without a past; or several tokens for one row. A graph whose
 `input_ids` are of one row says that its rows need runs of their own: see
-`export/adopted/decoders.py`. Rows without a past go to a graph of their own where there is one
-beside the decoder's, see `export/graphs/prefill.py`.
+`export/adopted/decoders.py`. So do prompts of a graph with states (`past_state.*`, of layers that
+keep one size per row): padding would enter them. A state is of all tokens of its row and no fewer,
+so it is copied whole, and zeros where a row begins. Rows without a past go to a graph of their own
+where there is one beside the decoder's, see `export/graphs/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
@@ -32,7 +34,7 @@ from service.generation.decoders.adapter_buffers import (
 )
 from service.generation.decoders.decoder_interface import SlotDecoder
 from service.generation.decoders.logits_memory import BoundLogits, LogitsMemory
-from service.generation.decoders.shape import DecoderShape, Form, cache_names
+from service.generation.decoders.shape import DecoderShape, Form, cache_names, state_names
 from service.runtime.binding import Binding, Bound, Inputs
 from service.runtime.memory import HostMemory, Memory
 from service.runtime.session import OnnxSession
@@ -47,7 +49,7 @@ MAX_BINDINGS = 256  # ranges of slots whose addresses are kept bound for the nex
 
 
 # Neighbouring rows of the cache are the slots of a run.
-SLOTS = Form("a decoder", INPUTS, POSITIONS, ("-1", "heads", "-1", "head size"))
+SLOTS = Form("a decoder", INPUTS, POSITIONS, ("-1", "heads", "-1", "head size"), takes_states=True)
 
 _Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they vary
 
@@ -78,7 +80,8 @@ class OnnxDecoder(SlotDecoder):
         self.vocab_size = shape.vocab_size
         self.num_slots = num_slots
         self.max_tokens = max_tokens
-        self.pads_prompts = prefill is None and not shape.takes_one_row
+        self.has_states = bool(shape.states)
+        self.pads_prompts = prefill is None and not (shape.takes_one_row or shape.states)
         self._session = session
         self._prefill = prefill
         if prefill is not None:
@@ -92,6 +95,12 @@ class OnnxDecoder(SlotDecoder):
         self._buffers: list[Any] = [
             self._memory.zeros(sizes, shape.cache_type) for _ in self._names
         ]
+        if shape.states and (prefill is not None or self._memory.device != "cpu"):
+            raise LoadError("a graph with past_state.* runs on the CPU, without one for prompts")
+        self._states = [
+            np.zeros((num_slots, *each.dims), each.datatype.dtype) for each in shape.states
+        ]
+        self._state_lengths = np.zeros(num_slots, np.int64)  # tokens that each slot's states are of
         # As many tokens of one row can have logits as a step has rows: they take the same memory.
         self.max_logits_per_row = (
             max(max_rows, MIN_LOGITS_PER_ROW) if self.shape.takes_option else 1
@@ -104,10 +113,21 @@ class OnnxDecoder(SlotDecoder):
         self._bound: OrderedDict[tuple[int, int, int, bool], _Run] = OrderedDict()
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
-        """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot."""
-        self._memory.copy_rows(self._buffers, source, target, slice(start, num_tokens), axis=2)
+        """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot.
+
+        States are copied whole, and so they must be of `num_tokens`.
+        """
+        if self._buffers:
+            self._memory.copy_rows(self._buffers, source, target, slice(start, num_tokens), axis=2)
+        if self._states:
+            assert self._state_lengths[source] == num_tokens, "states are not of these tokens"
+            self._state_lengths[target] = num_tokens
+        for state in self._states:
+            state[target] = state[source]
 
     def prefix_memory(self, max_bytes: int) -> PrefixMemory | None:
+        if self._states:
+            return None
         return self._memory.prefixes(self._buffers, PIECE_TOKENS, max_bytes)
 
     def run(
@@ -126,9 +146,9 @@ class OnnxDecoder(SlotDecoder):
         overwritten by the next run. Raises `ModelFailed`.
         """
         assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
-        if self.shape.takes_one_row and len(rows) > 1:
-            return self._run_each(first_slot, rows, num_past)
         num_rows, num_tokens = len(rows), max(map(len, rows))
+        if num_rows > 1 and (self.shape.takes_one_row or (self._states and num_tokens > 1)):
+            return self._run_each(first_slot, rows, num_past)
         if self._prefill is not None and num_logits == 1 and not any(num_past):
             return self._start(self._prefill, first_slot, rows)
         has_adapters = any(places)
@@ -141,11 +161,25 @@ class OnnxDecoder(SlotDecoder):
             if len(self._bound) > MAX_BINDINGS:
                 self._bound.popitem(last=False)
         run.fill(rows, np.array(num_past))
+        if self._states:
+            self._begin_states(first_slot, rows, num_past)
         if has_adapters:
             fill_mask(run.inputs.arrays[MASK], places)
         run.inputs.send()
         run.binding.run()
         return run.logits.read()
+
+    def _begin_states(
+        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+    ) -> None:
+        """Zero the states of rows without a past, and count the tokens that a run adds."""
+        for slot, (row, past) in enumerate(zip(rows, num_past, strict=True), start=first_slot):
+            if not past:
+                self._state_lengths[slot] = 0
+                for state in self._states:
+                    state[slot] = 0
+            assert self._state_lengths[slot] == past, f"slot {slot} has states of other tokens"
+            self._state_lengths[slot] += len(row)
 
     def _run_each(
         self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
@@ -200,6 +234,9 @@ class OnnxDecoder(SlotDecoder):
         outputs: dict[str, Bound] = dict(logits.outputs)
         for (past, present), buffer in zip(self._names, self._buffers, strict=True):
             pasts[past] = outputs[present] = buffer[first_slot : first_slot + num_rows]
+        states = zip(state_names(len(self._states)), self._states, strict=True)
+        for (past, present), state in states:
+            pasts[past] = outputs[present] = state[first_slot : first_slot + num_rows]
         for name, array in self._of_slots.items():
             pasts[name] = array[first_slot : first_slot + num_rows]
         binding = session.bind({**inputs.bound, **pasts}, outputs)

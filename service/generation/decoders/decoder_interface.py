@@ -53,6 +53,7 @@ class SlotDecoder(Decoder):
     num_slots: int
     max_logits_per_row: int = 1  # tokens of one row whose logits a run can give; 1: only the last's
     pads_prompts: bool = True  # rows of several tokens cost as much as the longest of their run
+    has_states: bool = False  # of all tokens of a slot: it is copied whole, and nothing is undone
 
     @abstractmethod
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
@@ -88,7 +89,7 @@ class SlotDecoder(Decoder):
         most = self.max_logits_per_row - 1  # 0 where a graph gives the last logits only
         return replace(
             limits,
-            max_draft_tokens=min(limits.max_draft_tokens, most),
+            max_draft_tokens=0 if self.has_states else min(limits.max_draft_tokens, most),
             pads_prompts=self.pads_prompts,
             max_scored_tokens=most and self.max_logits_per_row,
         )
@@ -98,7 +99,7 @@ class SlotDecoder(Decoder):
         memory = self.prefix_memory(limits.max_prefix_bytes) if is_on else None
         store = PrefixStore(memory) if memory else None
         size = self.num_slots, self.max_tokens
-        slots = KVCache(*size, self.copy, can_save=is_on, store=store)
+        slots = KVCache(*size, self.copy, can_save=is_on, store=store, copies_whole=self.has_states)
         buffers = self.adapters
         adapters = AdapterPlaces(buffers.shape.num_places, buffers.write) if buffers else None
         return SlotScheduler(limits, slots, adapters), slots

@@ -121,6 +121,7 @@ class CountRequest(msgspec.Struct, kw_only=True):
                 function = Function(tool.name, tool.description, tool.input_schema, tool.strict)
                 tools.append(Tool(function))
         choice = self.tool_choice
+        turns.paths |= {"thinking_token_budget": "thinking.budget_tokens"}
         return ChatRequest(
             model=self.model,
             messages=turns.messages,
@@ -128,6 +129,7 @@ class CountRequest(msgspec.Struct, kw_only=True):
             tool_choice=self._choice(tools),
             parallel_tool_calls=False if choice and choice.disable_parallel_tool_use else None,
             chat_template_kwargs=self._variables() or None,
+            thinking_token_budget=self._budget,
             response_format=self._form(turns),
             continue_final_message=continues or None,
         )
@@ -150,14 +152,19 @@ class CountRequest(msgspec.Struct, kw_only=True):
             )
         return {"type": "function", "function": {"name": choice.name}}
 
-    def _variables(self) -> dict[str, Any]:
-        variables: dict[str, Any] = {}
+    @property
+    def _budget(self) -> Whole | None:
+        """The most tokens of thoughts. Raises `HttpError`."""
         budget = self.thinking.budget_tokens if self.thinking is not None else None
         if budget is not None and budget < 0:
             raise invalid(
                 f"thinking.budget_tokens is {budget}, expected 0 or more",
                 "thinking.budget_tokens",
             )
+        return budget
+
+    def _variables(self) -> dict[str, Any]:
+        variables: dict[str, Any] = {}
         if self.thinking is not None and self.thinking.type in ("enabled", "disabled"):
             thinks = self.thinking.type == "enabled"
             variables |= dict.fromkeys(("enable_thinking", "thinking"), thinks)

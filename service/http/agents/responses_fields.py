@@ -15,6 +15,12 @@ from service.http.status import invalid
 ROLES = ("user", "system", "developer", "assistant")
 CHOICES = ("auto", "none", "required")
 LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
+# Values of `include`; all but the first two are of tools and inputs that no request here has.
+INCLUDED = (
+    *(LOGPROBS, ENCRYPTED, "file_search_call.results", "web_search_call.results"),
+    *("web_search_call.action.sources", "message.input_image.image_url"),
+    *("computer_call_output.output.image_url", "code_interpreter_call.outputs"),
+)
 PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal")
 STATELESS = "nothing is kept from one request to the next: send the items themselves"
 # The way out for clients that replay an answer by its id.
@@ -162,6 +168,12 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     def _check(self) -> None:
         if self.truncation not in (None, "disabled"):
             raise unsupported("truncation", "a prompt that is too long is refused")
+        for place, name in enumerate(self.include or ()):
+            if name not in INCLUDED:
+                field = f"include[{place}]"
+                raise invalid(
+                    f"{field} is '{name[:64]}', expected one of {', '.join(INCLUDED)}", field
+                )
 
     @property
     def _allowed(self) -> list[object] | None:

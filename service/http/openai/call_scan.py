@@ -13,6 +13,7 @@ from enum import Enum, auto
 from service.calls.conversation import MAX_DEPTH
 
 NAME = "name"
+OTHER_NAMES = {"tool_name": NAME}  # Cohere's
 ARGUMENTS = ("arguments", "parameters")
 # Those of JSON that no marker says to be a call: what has others is an answer, as a list of tools.
 KEYS = frozenset({NAME, *ARGUMENTS, "type", "id"})
@@ -58,6 +59,7 @@ class CallScan:
         self._key = ""  # the last one of the call itself
         self._starts: dict[str, int] = {}  # where the value of each key begins
         self._values: dict[str, str] = {}  # whole ones of the call itself, as they are written
+        self._ends: dict[str, int] = {}  # behind the value of each key
 
     def feed(self, text: str) -> None:
         """More of the text; what stands behind the closing brace is not read."""
@@ -69,6 +71,11 @@ class CallScan:
     def arguments(self) -> str | None:
         """The arguments of a whole call as the text of a JSON object; None where they are none."""
         return _object_text(self._values.get(self._arguments_key, "null"))
+
+    @property
+    def arguments_end(self) -> int | None:
+        """The place behind the arguments, once they are whole."""
+        return self._ends.get(ARGUMENTS[0])
 
     @property
     def open_arguments(self) -> str:
@@ -167,7 +174,8 @@ class CallScan:
             return self._finish_value(start)
         self._next = _Next.COLON
         if self._is_own:
-            self._key = json.loads(self.text[start : end + 1], strict=False)
+            key = json.loads(self.text[start : end + 1], strict=False)
+            self._key = OTHER_NAMES.get(key, key) if self._keys is None else key
             if self._keys is not None and self._key not in self._keys:
                 return self._fail()
         return True
@@ -212,6 +220,7 @@ class CallScan:
         if not self._is_own:
             return True
         written = self._values[self._key] = self.text[start : self._place]
+        self._ends[self._key] = self._place
         if self._key == NAME:
             self.name = json.loads(written, strict=False)
             if self.name not in self._names:

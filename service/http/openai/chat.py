@@ -46,7 +46,6 @@ async def chat(request: Request) -> Reply | None:
         return None
     answer = await plan.whole(request)
     choices = [_choice(index, each, plan) for index, each in enumerate(answer.results)]
-    head["model"] = answer.model
     if asked.tells_prompt_ids:
         head["prompt_token_ids"] = list(answer.prompt_token_ids)
     return Reply.json({**head, "choices": choices, "usage": usage_of([answer.usage])})

@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from service.calls.conversation import Conversation, check_depth, read_call, read_message
+from service.families.call_forms import CALL_FORMS
 from service.grammars.form import Grammar
 from service.http.numbers import Whole
 from service.http.openai.sampling import MAX_LOGPROBS, SamplingFields
-from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
+from service.http.openai.tool_grammars import Callable, grammar_of_calls
 from service.http.shared.peer_fields import Refusals, unsupported
-from service.http.shared.peer_tables import REFUSALS
+from service.http.shared.peer_tables import BUDGETS, REFUSALS
 from service.http.status import invalid
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
@@ -91,12 +92,14 @@ class ReasoningOptions(msgspec.Struct, forbid_unknown_fields=True):
 
     effort: str | None = None
     enabled: bool | None = None
+    max_tokens: Whole | None = None
 
 
 class ThinkingOptions(msgspec.Struct):
-    """Whether a model thinks before its answer."""
+    """Whether a model thinks before its answer, and for how many tokens at most."""
 
     type: Literal["enabled", "disabled"]
+    budget_tokens: Whole | None = None
 
 
 class ChatRequest(SamplingFields, kw_only=True):
@@ -129,6 +132,11 @@ class ChatRequest(SamplingFields, kw_only=True):
     reasoning_format: str | None = None  # llama.cpp's
     reasoning: ReasoningOptions | None = None  # OpenRouter's and SGLang's
     thinking: ThinkingOptions | None = None
+    thinking_token_budget: Whole | None = None
+    thinking_budget: Whole | None = None
+    thinking_budget_tokens: Whole | None = None
+    reasoning_budget_tokens: Whole | None = None
+    reasoning_budget: Whole | None = None
 
     def check(self) -> None:
         """Raise `HttpError` for what is not supported."""
@@ -227,11 +235,16 @@ class ChatRequest(SamplingFields, kw_only=True):
         Raises `HttpError`.
         """
         chosen, strict = self.chosen_name, self.strict_field
-        is_kept = strict and form in FREE_FORMS  # others begin calls with what no grammar has
+        is_kept = strict and CALL_FORMS[form].may_follow_text
         if not chosen and not self.must_call and not is_kept:
             return None
         is_single = bool(chosen) or self.parallel_tool_calls is False
         return grammar_of_calls(form, self.callables, is_single=is_single, may_be_text=bool(strict))
+
+    @property
+    def declared(self) -> list[Function]:
+        """The functions, whether they may be called or not."""
+        return [tool.function for tool in self.tools or ()]
 
     @property
     def callables(self) -> list[Callable]:
@@ -275,11 +288,26 @@ class ChatRequest(SamplingFields, kw_only=True):
         names = CHAT_FIELDS | self.other_names
         if not self.form_field:
             names["lark"] = self.strict_field or "tool_choice"
+        names["max_reasoning_tokens"] = self.thought_budget[0]
         if self.max_completion_tokens is not None:
             names["max_tokens"] = "max_completion_tokens"
         if self.logprobs:
             names["logprobs"] = "top_logprobs"
         return names
+
+    @property
+    def thought_budget(self) -> tuple[str, int | None]:
+        """The most tokens of thoughts, by the name that the request has. Raises `HttpError`."""
+        given = {name: value for name in BUDGETS if (value := getattr(self, name)) is not None}
+        given = {name: value for name, value in given.items() if value != -1}
+        if self.reasoning is not None and self.reasoning.max_tokens is not None:
+            given["reasoning.max_tokens"] = self.reasoning.max_tokens
+        if self.thinking is not None and self.thinking.budget_tokens is not None:
+            given["thinking.budget_tokens"] = self.thinking.budget_tokens
+        if len(given) > 1:
+            first, second, *_ = given
+            raise invalid(f"{second} is set beside {first}, expected one of them", second)
+        return next(iter(given.items()), ("max_reasoning_tokens", None))
 
     @property
     def num_logprobs(self) -> int | None:

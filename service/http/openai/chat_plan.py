@@ -74,6 +74,7 @@ class ChatPlan:
             CallReader(
                 self.tool_form,
                 [function.name for function in self.asked.callables],
+                schemas={each.name: each.parameters or {} for each in self.asked.declared},
                 is_single=self.asked.parallel_tool_calls is False,
                 is_required=self.asked.tool_choice not in (None, "auto"),
             )
@@ -122,6 +123,7 @@ def _call(asked: ChatRequest, model: str, tool_form: str) -> Generate:
     params = asked.sampling(
         grammar or asked.output_grammar(),
         max_tokens=asked.num_tokens,
+        max_reasoning_tokens=asked.thought_budget[1],
         open_max_tokens=asked.num_tokens is None or None,
         logprobs=asked.num_logprobs,
     )

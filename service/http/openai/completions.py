@@ -84,8 +84,7 @@ async def complete(request: Request) -> Reply | None:
             choice = _choice(len(choices), result, echoed, answer, plan)
             choices.append(choice)
     usage = usage_of([answer.usage for answer in answers])
-    named = {"model": answers[0].model} if answers else {}
-    return Reply.json({**plan.head, **named, "choices": choices, "usage": usage})
+    return Reply.json({**plan.head, "choices": choices, "usage": usage})
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ async def embed(request: Request) -> Reply:
             for i, each in enumerate(answer.results)
         ]
         usage = {"prompt_tokens": answer.num_tokens, "total_tokens": answer.num_tokens}
-        return {"object": "list", "data": data, "model": answer.model, "usage": usage}
+        return {"object": "list", "data": data, "model": name, "usage": usage}
 
     return await request.answer(made, answer.num_values)
 

@@ -1,29 +1,22 @@
-"""Calls of functions in the text that a model writes, in the forms of published families.
+"""Calls of functions in the text that a model writes, in the forms of `families/call_forms.py`.
 
-    hermes    <tool_call>{"name": ..., "arguments": {...}}</tool_call>, text and calls in turn
-    llama     {"name": ..., "parameters": {...}}, several with semicolons between them
-    mistral   [TOOL_CALLS][{"name": ..., "arguments": {...}}]
-
-The markers of some models are special tokens, which no text has: JSON at the beginning of an answer
-is read in any form. What is no call of a function that the request declares is text, and nothing of
+Some models leave out the mark before calls that are JSON: at the beginning of an answer JSON is
+read without one. What is no call of a function that the request declares is text, and nothing of
 it is lost; calls behind it are calls. Pure, and fed piece by piece: what may become a call is held
 back, and is text as soon as it cannot. What is read does not depend on where pieces end.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
 import msgspec
 
+from service.families.call_forms import CALL_FORMS
 from service.http.openai.call_scan import CallScan
+from service.http.openai.marked_scan import MarkedScan
 
-MARKERS = {
-    "hermes": ("<tool_call>", "</tool_call>"),
-    "llama": ("<|python_tag|>", "<|eom_id|>"),
-    "mistral": ("[TOOL_CALLS]", ""),
-}
 ID_CHARACTERS = 9  # as Mistral's templates demand
 SLICE = 2_048  # characters that are read at once
 BETWEEN = " \n\r\t;,"  # two calls
@@ -68,14 +61,18 @@ class CallReader:
         *,
         is_single: bool = False,
         is_required: bool = False,
+        schemas: Mapping[str, Mapping[str, Any]] = {},
     ) -> None:
-        self._begin, self._end = MARKERS[form]
+        """`schemas`, by name, say the types of arguments in forms that write them as texts."""
+        self._form = CALL_FORMS[form]
+        self._begin, self._end, self._begins = self._form.begin, self._form.end, self._form.begins
+        self._schemas = schemas
         self._names = names
         self._is_single = is_single  # only the first call is given
         self._is_required = is_required  # the output is calls, and nothing else
         self._held = self._opening = ""
         self._is_at_call = False
-        self._scan: CallScan | None = None
+        self._scan: CallScan | MarkedScan | None = None
         self._lost: _Brackets | None = None
         self._is_marked = self._is_list = self._follows_call = self._has_text = False
         self.num_calls = 0
@@ -99,12 +96,13 @@ class CallReader:
             self._lose_call(pieces)
             pieces += self.read("")
         if is_cut and self._is_call_begun:
-            scan = self._scan or CallScan(self._names, is_marked=True)
-            self._give(_call(scan.open_name, scan.open_arguments, is_cut=True), pieces)
+            scan = self._scan or self._new_scan(is_marked=True)
+            self._give(_call(scan, scan.open_name, scan.open_arguments, is_cut=True), pieces)
             return pieces
         if self._follows_call and not self._opening:
             body = self._held.strip(BETWEEN)
-            if self._end.startswith(body) or (is_cut and self._begin.startswith(body)):
+            begins = self._begins if is_cut else ()
+            if self._end.startswith(body) or any(each.startswith(body) for each in begins):
                 return pieces
         self._leave(pieces)
         self._say(self._held, pieces)
@@ -129,20 +127,23 @@ class CallReader:
     def _read_text(self, pieces: list[Piece]) -> bool:
         held, bare = self._held, self._held.lstrip()
         if not self._has_text and not self.num_calls:
-            if self._begin != bare and self._begin.startswith(bare):
+            if any(each != bare and each.startswith(bare) for each in self._begins):
                 return False
-            if bare[0] in "{[" and not bare.startswith(self._begin):
+            is_object = bare[0] in "{[" and not self._form.is_marked
+            if is_object and not bare.startswith(self._begin):
                 self._enter(held[: len(held) - len(bare)], bare, is_marked=False)
                 return True
-        place = held.find(self._begin)
-        certain = held[: len(held) - _num_open(held, self._begin) if place < 0 else place].rstrip()
+        places = [(at, mark) for mark in self._begins if (at := held.find(mark)) >= 0]
+        place, mark = min(places, default=(-1, ""))
+        num_open = max(_num_open(held, each) for each in self._begins)
+        certain = held[: len(held) - num_open if place < 0 else place].rstrip()
         end = self._lost.end_in(certain) if self._lost else None
         if end is not None:
             certain, self._lost, self._is_at_call = certain[:end], None, True
         self._say(certain, pieces)
         self._held = held[len(certain) :]
         if end is None and place >= 0:
-            behind = place + len(self._begin)
+            behind = place + (0 if mark == self._form.inner else len(mark))
             self._enter(held[len(certain) : behind], held[behind:], is_marked=True)
         return end is not None or place >= 0
 
@@ -163,6 +164,8 @@ class CallReader:
             self._held = body.removeprefix(self._end)
         elif behind_call and self._end.startswith(body):
             return False
+        elif self._form.is_marked:
+            self._read_mark(body, pieces, behind_call=behind_call)
         elif body[0] == "[" and not self._is_list:
             self._open("[")
             self._is_list = True
@@ -170,10 +173,24 @@ class CallReader:
             self._held, self._is_list = body[1:], False
         elif body[0] == "{":
             self._open("")
-            self._scan = CallScan(self._names, is_marked=self._is_marked)
+            self._scan = self._new_scan(is_marked=self._is_marked)
         else:
             self._leave(pieces)
         return True
+
+    def _read_mark(self, body: str, pieces: list[Piece], *, behind_call: bool) -> None:
+        """Begin the call that may stand here, in a form of marks."""
+        inner = self._form.inner
+        if behind_call and not (inner and (body.startswith(inner) or inner.startswith(body))):
+            self._leave(pieces)
+            return
+        self._open("")
+        self._scan = self._new_scan(is_marked=True)
+
+    def _new_scan(self, *, is_marked: bool) -> CallScan | MarkedScan:
+        if self._form.is_marked:
+            return MarkedScan(self._form, self._names, self._schemas)
+        return CallScan(self._names, is_marked=is_marked)
 
     def _open(self, mark: str) -> None:
         """Move spaces and a mark from what is held to what stands before a call."""
@@ -181,7 +198,7 @@ class CallReader:
         self._opening += self._held[:num_read]
         self._held = self._held[num_read:]
 
-    def _read_call(self, scan: CallScan, pieces: list[Piece]) -> bool:
+    def _read_call(self, scan: CallScan | MarkedScan, pieces: list[Piece]) -> bool:
         scan.feed(self._held)
         self._held = ""
         if not scan.can_be_call:
@@ -191,7 +208,7 @@ class CallReader:
             return False
         assert scan.name is not None, "a whole call has a name"
         assert scan.arguments is not None, "a whole call has arguments"
-        self._give(_call(scan.name, scan.arguments), pieces)
+        self._give(_call(scan, scan.name, scan.arguments), pieces)
         self._held = scan.text[scan.end :]
         self._opening, self._scan, self._follows_call = "", None, True
         return True
@@ -204,7 +221,10 @@ class CallReader:
     def _lose_call(self, pieces: list[Piece]) -> None:
         """Go on with what cannot be a call as with text, to its end or to the next marker."""
         assert self._scan is not None, "a call has begun"
-        self._held, self._scan, self._lost = self._scan.text + self._held, None, _Brackets()
+        self._held, self._scan = self._scan.text + self._held, None
+        self._lost = None if self._form.is_marked else _Brackets()
+        if self._form.is_marked and self._held.startswith(self._begins):  # it is read once
+            self._opening, self._held = self._opening + self._held[0], self._held[1:]
         self._leave(pieces)
 
     def _leave(self, pieces: list[Piece]) -> None:
@@ -248,8 +268,9 @@ class _Brackets:
         return None
 
 
-def _call(name: str, arguments: str, *, is_cut: bool = False) -> Call:
-    return Call(uuid4().hex[:ID_CHARACTERS], name, arguments, is_cut)
+def _call(scan: CallScan | MarkedScan, name: str, arguments: str, *, is_cut: bool = False) -> Call:
+    own = scan.id if isinstance(scan, MarkedScan) else ""
+    return Call(own or uuid4().hex[:ID_CHARACTERS], name, arguments, is_cut)
 
 
 def _num_open(text: str, marker: str) -> int:

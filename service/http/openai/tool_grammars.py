@@ -1,50 +1,34 @@
 """The grammar of an output that calls functions, in the form of a model's own calls.
 
-The markers of some forms are special tokens, which no text has: their calls are bare JSON, which
-`CallReader` reads at the beginning of an answer. Where calls are free to be made, text is any but
-one that begins as such JSON does; what follows a marker, or begins so, is a call.
+Marks may be special tokens, so each is a rule of its own, in whose place `grammars/marks.py` puts
+tokens. Where calls are free to be made, text is any but one that begins as JSON of a call does;
+what follows a mark, or begins so, is a call. In a form that writes arguments as texts, a text of a
+schema is free, and ends at the mark behind it.
 """
 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from service.errors import InvalidArgument
+from service.families.call_forms import CALL_FORMS, CallForm, Keys
 from service.grammars.form import Grammar
-from service.http.openai.tool_calls import MARKERS
+from service.grammars.source_text import literal
+from service.http.openai.marked_scan import kinds_of
 from service.http.status import invalid
 
 # Spaces, then what is no brace, and no bracket before one. `HEAD` ends at its first marker.
+_ANY_TEXT = r"TEXT: /(.|\n)*/"
+NOTHING = '""'  # a rule of no text
 _TEXT = r"TEXT: /[ \t\n]*(([^ \t\n{\[]|\[[^ \t\n{\[])(.|\n)*)?\[?/"
 
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """Signs around calls, between two of them, and around the parts of each."""
-
-    arguments: str  # the name of the field
-    before: str = ""
-    behind: str = ""
-    between: str = ""
-    opening: str = ""  # of all of them
-    closing: str = ""
-
-
-_FORMS = {
-    "hermes": _Form("arguments", "<tool_call>\n", "\n</tool_call>", "\n"),
-    "llama": _Form("parameters", between="; "),
-    "mistral": _Form("arguments", between=", ", opening="[", closing="]"),
-}
 
 # What the library says of a schema in such a grammar: line, column and reason.
 _SCHEMA_ERROR = re.compile(
     r"cannot be kept to: at (\d+)\(\d+\): failed to compile JSON schema: (.*)"
 )
-
-# Where text and calls may take turns: the marker of Mistral's is a token that no grammar has.
-FREE_FORMS = ("hermes", "llama")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +41,115 @@ class Callable:
 
 
 def grammar_of_calls(
-    form: str, functions: Sequence[Callable], *, is_single: bool, may_be_text: bool = False
+    form_name: str, functions: Sequence[Callable], *, is_single: bool, may_be_text: bool = False
 ) -> Grammar:
     """The grammar of one call, or of one or more, of any of the functions. Raises `HttpError`.
 
     With `may_be_text` the output is text, in which there may be calls.
     """
-    around = _FORMS[form]
+    form, rules = CALL_FORMS[form_name], _Rules()
     start = _start_of(form, is_single=is_single) if may_be_text else ["start: calls"]
     one = " | ".join(f"call{place}" for place in range(len(functions)))
-    marked = _sequence(around.before, "call", around.behind)
-    more = "" if is_single else f" ({_literal(around.between)} {marked})*"
-    rules = [*start, f"calls: {_sequence(around.opening, marked + more, around.closing)}"]
-    rules.append(f"call: {one}")
+    marked = rules.sequence(form.before, "call", form.behind)
+    more = "" if is_single else f" ({rules.sequence(form.between, marked)})*"
+    rules.lines += [*start, f"calls: {rules.sequence(form.opening, marked + more, form.closing)}"]
+    if may_be_text and not form.is_bare:
+        begun, rule, done = form.before, "call", form.behind
+        if form.opening:
+            begun, rule, done = form.opening, marked + more, form.closing
+        block = rules.sequence(begun.removeprefix(form.begin), rule, done)
+        rules.lines.append(f"block: head {block}")
+    rules.lines.append(f"call: {one}")
     for place, function in enumerate(functions):
+        if form.is_marked:
+            _add_marked(rules, form, place, function)
+            continue
         name = json.dumps(function.name, ensure_ascii=False)
-        head = f'{{"name": {name}, "{around.arguments}": '
-        rules.append(f"call{place}: {_literal(head)} arguments{place} {_literal('}')}")
-        rules.append(f"arguments{place}: %json {_schema(function)}")
+        head = f'{{"{form.name_key}": {name}, "{form.arguments_key}": '
+        rules.lines.append(f"call{place}: {literal(head)} arguments{place} {literal('}')}")
+        rules.lines.append(f"arguments{place}: %json {_schema(function)}")
     try:
-        return Grammar.of("lark", "\n".join(rules))
+        return replace(Grammar.of("lark", "\n".join(rules.lines)), has_marks=True)
     except InvalidArgument as error:
         raise invalid(f"tools is too large: {error}", "tools") from error
+
+
+class _Rules:
+    """The lines of a grammar, with a rule for each mark."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._marks: dict[str, str] = {}
+
+    def mark(self, text: str) -> str:
+        """The rule of a mark."""
+        if text not in self._marks:
+            self._marks[text] = f"mark{len(self._marks)}"
+            self.lines.append(f"{self._marks[text]}: {literal(text)}")
+        return self._marks[text]
+
+    def sequence(self, before: str, rule: str, behind: str = "") -> str:
+        """A rule with marks around it, if there are any."""
+        marks = [self.mark(text) if text else "" for text in (before, behind)]
+        return " ".join(filter(None, (marks[0], rule, marks[1])))
+
+
+def _add_marked(rules: _Rules, form: CallForm, place: int, function: Callable) -> None:
+    """The rules of one function whose name and arguments stand between marks."""
+    name = literal(function.name)
+    index = f" /{form.index}/" if form.index else ""
+    named = f" {rules.mark(form.named)}" if form.named else ""
+    rules.lines.append(f"call{place}: {name}{index}{named} arguments{place}")
+    if form.keys is None:
+        rules.lines.append(f"arguments{place}: %json {_schema(function)}")
+        return
+    schema = json.loads(_schema(function))
+    known = schema.get("properties") or {}
+    if not known and function.parameters is None:
+        rules.lines += [f"arguments{place}: any{place}*", *_any_value(rules, form.keys, place)]
+        return
+    parts, required = [], schema.get("required") or ()
+    for number, (key, value) in enumerate(known.items()):
+        rule = f"value{place}_{number}"
+        rules.lines += _value(rules, form.keys, rule, key, value, schema)
+        parts.append(rule if key in required else f"{rule}?")
+    rules.lines.append(f"arguments{place}: {' '.join(parts) or NOTHING}")
+
+
+def _any_value(rules: _Rules, keys: Keys, place: int) -> list[str]:
+    head = f"any{place}: {rules.mark(keys.open)} KEY{place} {rules.mark(keys.close)}"
+    return [
+        f"{head} text{place}",
+        f"KEY{place}: /[A-Za-z_][A-Za-z0-9_]{{0,63}}/",
+        f"text{place}[lazy]: ANY{place} {literal(keys.value_close)}",
+        f"ANY{place}: /(.|\\n)*/",
+    ]
+
+
+def _value(
+    rules: _Rules, keys: Keys, rule: str, key: str, schema: object, root: dict[str, Any]
+) -> list[str]:
+    """The rules of one argument: a text up to the mark behind it, or JSON."""
+    known = schema if isinstance(schema, dict) else {}
+    kinds = kinds_of(known)
+    is_text = "string" in kinds or not (kinds or "$ref" in known)
+    close = keys.close if is_text else keys.close_of_others or keys.close
+    head = f"{rule}: {rules.mark(keys.open)} {literal(key)} {rules.mark(close)}"
+    if (choices := known.get("enum")) and kinds == {"string"}:
+        texts = " | ".join(literal(each) for each in choices)
+        return [f"{head} ({texts}) {rules.mark(keys.value_close)}"]
+    if is_text:
+        text = rule.upper()
+        return [
+            f"{head} {rule}_text",
+            f"{rule}_text[lazy]: {text} {literal(keys.value_close)}",
+            f"{text}: /(.|\\n)*/",
+        ]
+    defined = {name: root[name] for name in ("$defs", "definitions") if name in root}
+    return [
+        f"{head} {rule}_json {rules.mark(keys.value_close)}",
+        f"{rule}_json: %json {json.dumps({**known, **defined}, ensure_ascii=False)}",
+    ]
 
 
 def at_function(
@@ -87,22 +158,21 @@ def at_function(
     """The refusal of such a grammar; of a schema in it, at the field that has the schema."""
     at = _SCHEMA_ERROR.search(str(error)) if error.field == "lark" else None
     line = grammar.split("\n")[int(at[1]) - 1] if at else ""
-    rule = re.match(r"arguments(\d+): ", line)
+    rule = re.match(r"(?:arguments|value)(\d+)(?:_\d+_json)?: ", line)
     if at is None or rule is None:
         return error
     field = f"{functions[int(rule[1])].field}.parameters"
     return InvalidArgument(f"{field} cannot be kept to: {at[2]}", field)
 
 
-def _start_of(form: str, *, is_single: bool) -> list[str]:
-    """The rules of text with calls in it: behind a marker, or bare at its beginning."""
-    around, (marker, _) = _FORMS[form], MARKERS[form]
-    head = f"head[lazy]: TEXT {_literal(marker)}"
-    if not around.before:
+def _start_of(form: CallForm, *, is_single: bool) -> list[str]:
+    """The rules of text with calls in it: behind a mark, or bare at its beginning."""
+    head = f"head[lazy]: TEXT {literal(form.begin)}"
+    if form.is_bare:
         return ["start: TEXT | calls | head calls", head, _TEXT]
-    inner = _sequence(around.before.removeprefix(marker), "call", around.behind)
-    start = "start: TEXT | block | call" if is_single else "start: block* TEXT | call"
-    return [start, f"block: head {inner}", head, _TEXT]
+    start = "start: TEXT | block" if is_single or form.opening else "start: block* TEXT"
+    bare = "" if form.is_marked or form.opening else " | call"
+    return [f"{start}{bare}", head, _ANY_TEXT if form.is_marked else _TEXT]
 
 
 def _schema(function: Callable) -> str:
@@ -112,13 +182,3 @@ def _schema(function: Callable) -> str:
     except InvalidArgument as error:
         field = f"{function.field}.parameters"
         raise error.named({"json_schema": field}, {}) from error
-
-
-def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _sequence(before: str, rule: str, behind: str) -> str:
-    """A rule with texts around it, if there are any."""
-    texts = [_literal(text) if text else "" for text in (before, behind)]
-    return " ".join(filter(None, (texts[0], rule, texts[1])))

@@ -1,6 +1,7 @@
 """The models as OpenAI's API lists them, and the one that a request names."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from service.api.access import LIST_MODELS
@@ -9,6 +10,7 @@ from service.errors import NotFound
 from service.http.request import Reply, Request
 from service.http.routes import Route
 from service.http.status import invalid
+from service.settings import aliases_of
 
 BASES = ("/v1", "/openai/v1", "/models/{model}/v1")
 STARTED_S = int(time.time())
@@ -52,6 +54,8 @@ async def find_model(request: Request, name: str) -> ModelFacts:
     """Raises `NotFound`."""
     models = await newest_models(request)
     if name not in models:
+        if request.front.settings.any_model_name and len(only := _own_names(request, models)) == 1:
+            return models[only[0]]
         raise NotFound(f"Request for unknown model: '{name}' is not found")
     return models[name]
 
@@ -61,12 +65,18 @@ async def name_of(request: Request, given: str | None) -> str:
     named = request.parameters.get("model") or given
     if named:
         return named
-    names = list(await newest_models(request))
+    names = _own_names(request, await newest_models(request))
     if not names:
         raise invalid("model is missing, and no model is served", "model")
     if len(names) != 1:
         raise invalid(f"model is missing, expected one of {', '.join(names)}", "model")
     return names[0]
+
+
+def _own_names(request: Request, models: Mapping[str, ModelFacts]) -> list[str]:
+    """The names of models without the further ones."""
+    aliases = aliases_of(request.front.settings)
+    return [name for name in models if aliases.get(name) not in models]
 
 
 def _described(model: ModelFacts) -> dict[str, Any]:

@@ -13,6 +13,11 @@ NO_TRACE = "it names a request or its sender, or asks for more about how it was 
 ONE_ENGINE = "the answers have no place for it"
 OWN_SAMPLING = "top_p, top_k and min_p choose among likely tokens"
 OTHER_MODEL = "adapters are models here, and are named as such"
+# The most tokens of thoughts, by vLLM's, Qwen's and llama.cpp's names; -1 is as good as none.
+BUDGETS = (
+    *("thinking_token_budget", "thinking_budget", "thinking_budget_tokens"),
+    *("reasoning_budget_tokens", "reasoning_budget"),
+)
 
 # Of chats and completions.
 GENERATION: tuple[PeerField, ...] = (
@@ -43,12 +48,6 @@ GENERATION: tuple[PeerField, ...] = (
     ),
     *refused("prompts are texts, token ids or messages", "prompt_embeds", "input_embeds"),
     *refused("/tokenize and /detokenize tell the prompt", *("return_prompt_text",), neutral=OFF),
-    *refused("the model thinks as long as it does", "thinking_token_budget", neutral=(-1,)),
-    *refused(
-        "the model thinks as long as it does",
-        *("thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"),
-        neutral=(-1,),
-    ),
     *refused("a beam search ends once nothing can be better", "early_stopping", neutral=OFF),
     *refused("outputs are not marked", "watermark", "watermarking", neutral=OFF),
     *refused("no_repeat_ngram_size of the typed API is what there is", "repetition_detection"),
@@ -124,7 +123,7 @@ CHATS: tuple[PeerField, ...] = (
     *done("web_search_options", "chat_template", "chat_template_kwargs"),
     *done("add_generation_prompt", "continue_final_message", "documents", "reasoning_effort"),
     *done("reasoning", "thinking", "include_reasoning", "separate_reasoning"),
-    *done("reasoning_format"),
+    *done("reasoning_format", *BUDGETS),
     *refused("the chat template writes all that there are", "add_special_tokens", neutral=OFF),
     *refused("messages are the prompt", "input_ids", "prompt", "suffix"),
     *refused(
@@ -150,6 +149,7 @@ CHATS: tuple[PeerField, ...] = (
 COMPLETIONS: tuple[PeerField, ...] = (
     *GENERATION,
     *done("prompt", "best_of", "suffix", "add_special_tokens"),
+    *refused("thoughts are told apart in /v1/chat/completions", *BUDGETS, neutral=(-1,)),
 )
 # Of Anthropic's API.
 COUNTED_MESSAGES: tuple[PeerField, ...] = (

@@ -1,6 +1,7 @@
 """`attendant explain`: what a folder is, what is taken, what it costs, and a way out that works."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from models.checkpoints.folder_plan import name_of
 from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from tests.checkpoints.fields import network
+from tests.export.test_adapters import write_peft
 from tests.models.tiny import word_tokenizer
 
 WIDE = {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
@@ -47,6 +49,7 @@ def test_a_folder_is_explained_without_its_weights(tmp_path: Path) -> None:
     whole = weights.read_bytes()
     header = whole[: 8 + int.from_bytes(whole[:8], "little")]
     weights.write_bytes(header)
+    os.truncate(weights, len(whole))  # with zeros
     (folder / "README.md").write_text("read me")
     (folder / "modeling.py").write_text("raise SystemExit")
     document = explained(folder)
@@ -57,7 +60,7 @@ def test_a_folder_is_explained_without_its_weights(tmp_path: Path) -> None:
     assert "model.safetensors" in {file["name"] for file in document["taken"]}
     reasons = {file["name"]: file["why"] for file in document["left_out"]}
     assert reasons == {"README.md": "for readers", "modeling.py": "code, which is never run"}
-    assert document["commands"][0] == f"attendant serve {folder}"
+    assert document["commands"][0] == f"attendant serve '{folder}'"
 
 
 def test_the_page_says_what_tensors_are_left_out(tmp_path: Path) -> None:
@@ -127,6 +130,38 @@ def test_the_way_out_of_a_graph_alone_works_line_by_line(
         subprocess.run(line, shell=True, check=True)  # noqa: S602 - the line is ours
     assert serving == "attendant serve models"
     assert recognise(Path("models")).form == "repository"
+
+
+def test_the_page_has_whole_names_and_commands_that_can_be_copied(tmp_path: Path) -> None:
+    """In 80 columns: no name is cut, and a command with a path that has a space is one line."""
+    folder = classifier(tmp_path / "a folder whose name is long")
+    name = "a_file_with_a_name_of_some_sixty_characters_that_is_not_read_.md"
+    (folder / name).write_text("read me")
+    result = CliRunner().invoke(app, ["explain", str(folder)], env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    lines = [line.strip() for line in result.output.splitlines()]
+    assert f"attendant serve '{folder}'" in lines
+    assert "…" not in result.output
+
+
+def test_an_adapter_is_explained_with_its_base_and_the_lines_that_serve_it(tmp_path: Path) -> None:
+    write_peft(tmp_path / "polite", num_in=256)
+    path = tmp_path / "polite/adapter_config.json"
+    stated = {**json.loads(path.read_text()), "base_model_name_or_path": "owner/base"}
+    path.write_text(json.dumps(stated))
+    document = explained(tmp_path / "polite")
+    assert (document["form"], document["base"], document["refusal"]) == (
+        "adapter",
+        "owner/base",
+        "",
+    )
+    assert document["commands"][:2] == [
+        f"attendant serve {tmp_path}/polite",
+        f"attendant serve BASE --adapter {tmp_path}/polite",
+    ]
+    page = CliRunner().invoke(app, ["explain", str(tmp_path / "polite")])
+    assert page.exit_code == 0
+    assert "owner/base" in page.output
 
 
 def test_a_variant_alone_is_taken_and_one_beside_others_is_left_out(tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ import pytest
 from typer.testing import CliRunner
 
 from commands.folders import cost, preparing, room
+from commands.folders.adapters import bases_of, by_base
 from commands.folders.cache import ENTRY_FILE, MODEL, Cache
 from commands.folders.keys import contents_of, key_of
 from commands.folders.preparing import Wishes, prepared
 from commands.folders.reports import Reports, Steps
 from commands.folders.running import PreparationError
 from commands.folders.settings import FolderSettings
-from commands.folders.sources import parse_source
+from commands.folders.sources import Source, parse_source
 from commands.folders.worker import MAKERS
 from commands.main import app
 from loadtests.load.process_tree import tree_of
@@ -393,6 +394,33 @@ async def test_an_adapter_is_served_beside_its_base(is_alone: bool, tmp_path: Pa
     assert answers[0] != answers[1]
 
 
+def test_an_adapter_is_of_the_source_that_it_names_and_others_have_no_room_for_it(
+    tmp_path: Path,
+) -> None:
+    """Beside a classifier, where none is named, it is of the one that continues texts."""
+    sources = [parse_source(str(classifier(tmp_path / "classes")))]
+    for name in ("one", "two"):
+        checkpoint = tiny_llama_generator(tiny_llama(num_layers=1))
+        save_checkpoint(checkpoint, tmp_path / name)
+        sources.append(parse_source(str(tmp_path / name)))
+    write_peft(tmp_path / "polite", num_in=256)
+    settings_file = tmp_path / "polite/adapter_config.json"
+    adapter = parse_source(str(tmp_path / "polite"))
+
+    def shared_out(stated: str, *given: Source) -> dict[str, tuple[Source, ...]]:
+        fields = json.loads(settings_file.read_text())
+        settings_file.write_text(json.dumps({**fields, "base_model_name_or_path": stated}))
+        return by_base([adapter], given)
+
+    assert shared_out("owner/two", *sources) == {"two": (adapter,)}
+    assert shared_out("owner/other", *sources[:2]) == {"one": (adapter,)}
+    with pytest.raises(CheckpointError, match="2 of the models that are served may be that"):
+        shared_out("owner/other", *sources)
+    shared_out("owner/two", *sources)
+    (found,) = bases_of([adapter], [])  # beside the adapter's own folder
+    assert Path(found.where) == tmp_path / "two"
+
+
 def test_an_adapter_alone_whose_base_is_not_here_says_how_to_give_it(tmp_path: Path) -> None:
     write_peft(tmp_path / "polite", num_in=256)
     stated = {"base_model_name_or_path": "/not/here", "r": 2, "target_modules": ["q_proj"]}
@@ -400,6 +428,25 @@ def test_an_adapter_alone_whose_base_is_not_here_says_how_to_give_it(tmp_path: P
     with (
         pytest.raises(CheckpointError, match=r"its base is '/not/here', .* serve BASE --adapter"),
         prepared([str(tmp_path / "polite")], wishes(tmp_path / "cache"), Lines()),
+    ):
+        pass
+
+
+def test_a_model_of_a_repository_is_served_by_its_folder(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Under the name that its configuration states, else under any."""
+    model = tmp_path / "kept"
+    shutil.copytree(next(made[1].glob(f"*/{MODEL}")), model)
+    with prepared([str(model)], wishes(tmp_path / "cache"), Lines()) as (links, _):
+        assert [path.name for path in links.iterdir()] == ["kept"]
+    with (model / "config.pbtxt").open("a") as file:
+        file.write('name: "minilm"')
+    with prepared([str(model)], wishes(tmp_path / "cache"), Lines()) as (links, _):
+        assert [path.name for path in links.iterdir()] == ["minilm"]
+    with (
+        pytest.raises(CheckpointError, match="names the model 'minilm', and it would be served"),
+        prepared([f"other={model}"], wishes(tmp_path / "cache"), Lines()),
     ):
         pass
 

@@ -10,10 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from commands.folders import cost, preparing, room
-from commands.folders.cache import MODEL
+from commands.folders.cache import MODEL, Cache
 from commands.folders.fetching import Progress, showing_progress
 from commands.folders.preparing import prepared
 from commands.folders.running import PreparationError
+from commands.folders.sources import parse_source
 from commands.main import app
 from models.checkpoints.folder_plan import GGUF, TRANSFORMERS, Plan
 from models.checkpoints.plan import recognise
@@ -161,12 +162,50 @@ def test_free_memory_is_what_a_container_has_left(version: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("form", [TRANSFORMERS.name, GGUF.name])
 def test_a_decoder_is_estimated_by_its_weights_staying_in_their_files(form: str) -> None:
-    """Their export takes less than all weights in float32; that of others, and int4's, more."""
-    number = 1_100_000_000
-    decoder = Plan(Path("x"), form, architecture="LlamaForCausalLM", num_weights=number)
+    """Its export takes less than all weights in float32; that of others takes more."""
+    decoder = Plan(Path("x"), form, architecture="LlamaForCausalLM", num_weights=1_100_000_000)
     target = cost.ExportTarget("int8")
-    assert target.cost(decoder).export_memory_bytes < 4 * number
     assert cost.ExportTarget("auto").cost(decoder) == target.cost(decoder)
+    for precision in ("int8", "int8-weights", "int4-weights", "stored"):
+        made = cost.ExportTarget(precision).cost(decoder)
+        assert made.export_memory_bytes < 4 * decoder.num_weights
     encoder = replace(decoder, architecture="BertForMaskedLM")
-    for plan, precision in ((encoder, "int8"), (decoder, "int4-weights")):
-        assert cost.ExportTarget(precision).cost(plan).export_memory_bytes > 4 * number
+    assert target.cost(encoder).export_memory_bytes > 4 * encoder.num_weights
+
+
+EIGHT = Plan(
+    Path("x"), TRANSFORMERS.name, architecture="LlamaForCausalLM", num_weights=8_030_000_000
+)
+
+
+def planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, memory: int, disk: int
+) -> list[str]:
+    """The lines of a plan for 8 billion weights, with so many bytes free."""
+    reports = Lines()
+    monkeypatch.setattr(room, "free_memory", lambda: memory)
+    monkeypatch.setattr("commands.folders.cache.free_disk", lambda _: disk)
+    source, cache = parse_source("eight=/x"), Cache(tmp_path / "cache", 10**12)
+    room.check_room(source, EIGHT, cost.ExportTarget(precision), cache, reports)
+    return reports.lines
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4-weights"])
+def test_eight_billion_weights_fit_a_machine_of_24_gb(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a warning, in 15 GB of disk; with less of it a start is refused as it begins."""
+    lines = planned(tmp_path, monkeypatch, precision, 22 * 10**9, 15 * 10**9)
+    assert len(lines) == 1, lines
+    for disk in (0, 4 * 10**9):
+        with pytest.raises(OutputError, match=r"the export of eight takes about .*: make room, or"):
+            planned(tmp_path, monkeypatch, precision, 22 * 10**9, disk)
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_half_precision_on_a_cpu_is_said_to_be_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = planned(tmp_path, monkeypatch, "fp16", 64 * 10**9, 10**12)
+    assert "eight: warning: fp16 is slower than fp32 on a CPU" in lines[1]
+    assert not cost.remark_of(EIGHT, cost.ExportTarget("fp16", "cuda").cost(EIGHT), "cuda")

@@ -205,8 +205,8 @@ def test_a_template_for_another_model_is_refused_by_the_name_of_its_file(
     assert "Judge" not in output
 
 
-def test_a_folder_without_its_configuration_says_what_to_copy(run: Run, tmp_path: Path) -> None:
+def test_an_empty_folder_is_told(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = run("import", tmp_path / "empty", tmp_path / "copy")
     assert result.exit_code == 1
-    assert "config.json is missing: copy the whole folder of the checkpoint" in result.output
+    assert "empty is empty: give the folder of a model's files" in result.output.replace("\n", " ")

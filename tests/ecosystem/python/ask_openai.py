@@ -1,7 +1,9 @@
 """`openai`, synchronous and asynchronous: every call that this server answers, and its errors."""
 
 import asyncio
+import json
 import os
+import time
 from typing import Any
 
 import openai
@@ -19,6 +21,7 @@ CHAT: dict[str, Any] = {
     "max_completion_tokens": 12,
 }
 NUM_STREAMS = 20
+PATIENCE_S = 60.0
 
 
 def check_models(client: openai.OpenAI) -> None:
@@ -145,6 +148,92 @@ def check_errors(client: openai.OpenAI) -> None:
         raise AssertionError("a model without a chat template answered a chat")
 
 
+def check_batches(client: openai.OpenAI) -> None:
+    """The whole circle of files and batches, with a line that is refused, and a wrong file."""
+    embedding = {"model": "tiny-embed", "input": "a text"}
+    bodies: list[tuple[Any, list[dict[str, Any]]]] = [
+        ("/v1/chat/completions", [CHAT, {**CHAT, "model": "absent"}]),
+        ("/v1/completions", [{**GREEDY, "prompt": "The function"}]),
+        ("/v1/embeddings", [embedding] * NUM_STREAMS),
+        ("/v1/responses", [{"model": "tiny-chat", "input": "Hello", "max_output_tokens": 12}]),
+    ]
+    for endpoint, lines in bodies:
+        content = b"".join(
+            json.dumps(
+                {"custom_id": f"line {i}", "method": "POST", "url": endpoint, "body": body}
+            ).encode()
+            + b"\n"
+            for i, body in enumerate(lines)
+        )
+        file = client.files.create(file=("requests.jsonl", content), purpose="batch")
+        assert client.files.retrieve(file.id).bytes == len(content)
+        batch = client.batches.create(
+            input_file_id=file.id, endpoint=endpoint, completion_window="24h"
+        )
+        batch = ended(client, batch.id)
+        assert batch.status == "completed"
+        assert batch.request_counts is not None
+        assert batch.request_counts.total == len(lines)
+        assert batch.output_file_id is not None
+        answers = [
+            json.loads(line)
+            for line in client.files.content(batch.output_file_id).text.splitlines()
+        ]
+        assert {each["response"]["status_code"] for each in answers} == {200}
+        assert len(answers) == batch.request_counts.completed
+        if batch.error_file_id is not None:
+            (refused,) = client.files.content(batch.error_file_id).text.splitlines()
+            assert json.loads(refused)["response"]["status_code"] == 404
+        assert batch.id in {each.id for each in client.batches.list(limit=1)}
+        assert client.files.delete(file.id).deleted
+    file = client.files.create(file=("wrong.jsonl", b"{}\n{"), purpose="batch")
+    batch = client.batches.create(
+        input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h"
+    )
+    batch = ended(client, batch.id)
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    assert [each.line for each in batch.errors.data or []] == [1, 2]
+    try:
+        client.batches.cancel(batch.id)
+    except openai.ConflictError as error:
+        assert error.code == "batch_has_ended"
+    else:
+        raise AssertionError("a batch that has ended was cancelled")
+
+
+def ended(client: openai.OpenAI, batch_id: str) -> Any:
+    """A batch, once it has ended."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        batch = client.batches.retrieve(batch_id)
+        if batch.status in ("completed", "failed", "expired", "cancelled"):
+            return batch
+        time.sleep(0.05)
+    raise AssertionError(f"batch {batch_id} has not ended")
+
+
+def check_azure() -> None:
+    """`AzureOpenAI`, whose paths name deployments, and its newer paths."""
+    url = os.environ["ATTENDANT_URL"]
+    with openai.AzureOpenAI(
+        azure_endpoint=url, api_key="none", api_version="2024-10-21", max_retries=0
+    ) as client:
+        assert client.chat.completions.create(**CHAT).choices[0].finish_reason
+        assert client.completions.create(prompt="a", **GREEDY).choices[0].finish_reason
+        vectors = client.embeddings.create(model="tiny-embed", input="a text").data
+        assert len(vectors) == 1
+        assert list(client.chat.completions.create(stream=True, **CHAT))
+        assert {model.id for model in client.models.list()} >= {"tiny-gpt"}
+        file = client.files.create(file=("requests.jsonl", b"{}"), purpose="batch")
+        assert client.files.delete(file.id).deleted
+    with openai.AzureOpenAI(
+        azure_endpoint=url, azure_deployment="tiny-chat", api_key="none", api_version="2024-10-21"
+    ) as client:
+        fields = {**CHAT, "model": "gpt-35-turbo"}
+        assert client.chat.completions.create(**fields).choices[0].finish_reason
+
+
 async def check_asynchronous() -> None:
     """Streams side by side, and one that the client leaves."""
     async with openai.AsyncOpenAI(base_url=BASE, api_key="none") as client:
@@ -169,6 +258,8 @@ def main() -> None:
         check_forms(client)
         check_embeddings(client)
         check_errors(client)
+        check_batches(client)
+    check_azure()
     asyncio.run(check_asynchronous())
 
 

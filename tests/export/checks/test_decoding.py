@@ -172,7 +172,7 @@ def test_a_decoder_that_reads_another_place_or_slot_is_found(
     def compared(rows: OnnxDecoder | OnePlaceOff) -> DecoderParity:
         by_network = decoding._with_network(network)
         return compare_decoding(
-            rows, prompts, by_network, recompute, 4, num_steps=num_steps_of(network)
+            rows, prompts, by_network, recompute, (4,), num_steps=num_steps_of(network)
         )
 
     limits = LIMITS["int8" if is_rounded else "fp32"]

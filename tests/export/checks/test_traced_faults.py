@@ -15,9 +15,11 @@ from export.checks.traced_decoding import check_traced
 from export.errors import ExportError
 from export.graphs.traced.decoder import trace_traced
 from models.networks.traced import TracedDecoder
+from service.generation.decoders.decoder import OnnxDecoder
 from tests.traced.networks import tiny_decoder
 
 ATTENTION, EXPERTS = "GroupQueryAttention", "MoE"
+CONVOLUTION, RECURRENCE = "CausalConvWithState", "LinearAttention"
 Change = Callable[[onnx.ModelProto], None]
 
 
@@ -121,6 +123,36 @@ def without_cap_of_logits(graph: onnx.ModelProto) -> None:
     node.op_type = "Identity"
 
 
+def with_rule(rule: bytes) -> Change:
+    """The first state is updated by another rule."""
+
+    def put_in(graph: onnx.ModelProto) -> None:
+        node = nodes(graph, RECURRENCE)[0]
+        next(each for each in node.attribute if each.name == "update_rule").s = rule
+
+    return put_in
+
+
+def without_activation(graph: onnx.ModelProto) -> None:
+    node = nodes(graph, CONVOLUTION)[0]
+    next(each for each in node.attribute if each.name == "activation").s = b"none"
+
+
+def with_decays_off(graph: onnx.ModelProto) -> None:
+    """The first decays are 1 % too large."""
+    node = nodes(graph, RECURRENCE)[0]
+    factor = numpy_helper.from_array(np.array(1.01, np.float32), "factor")
+    graph.graph.initializer.append(factor)
+    place = list(graph.graph.node).index(node)
+    graph.graph.node.insert(place, helper.make_node("Mul", [node.input[4], "factor"], ["decays"]))
+    nodes(graph, RECURRENCE)[0].input[4] = "decays"
+
+
+def shifted_by_one(weight: np.ndarray) -> np.ndarray:
+    """The filter of a convolution sees one token further back."""
+    return np.roll(weight, -1, axis=-1)
+
+
 def gates_and_values_exchanged(weight: np.ndarray) -> np.ndarray:
     return weight.reshape(weight.shape[0], -1, 2, weight.shape[-1])[:, :, ::-1].reshape(
         weight.shape
@@ -176,6 +208,20 @@ FAULTS: dict[str, tuple[str, Change]] = {
     ),
     "no biases of experts": ("gpt_oss", without_input(EXPERTS, 3)),
     "experts of another layer": ("gpt_oss", exchanged(EXPERTS, 2)),
+    "a convolution that starts anew": ("lfm2", without_input(CONVOLUTION, 3)),
+    "a state that starts anew": ("qwen3_5_text", without_input(RECURRENCE, 3)),
+    "a convolution shifted by one": (
+        "lfm2",
+        with_initializer(input_of(CONVOLUTION, 1), shifted_by_one),
+    ),
+    "decays 1 % off": ("qwen3_5_text", with_decays_off),
+    "queries of a state 1 % off": (
+        "qwen3_5_text",
+        with_attribute(RECURRENCE, "scale", lambda s: 1.01 * s),
+    ),
+    "nothing taken back": ("qwen3_5_text", with_rule(b"gated")),
+    "states that never decay": ("qwen3_5_text", with_rule(b"delta")),
+    "no activation of a convolution": ("qwen3_5_text", without_activation),
 }
 
 
@@ -186,5 +232,17 @@ def test_a_fault_that_is_put_in_is_found(name: str) -> None:
     graph = onnx.ModelProto()
     graph.CopyFrom(right)
     put_in(graph)
+    with pytest.raises(ExportError, match="differs from transformers"):
+        check_traced(decoder, graph)
+
+
+def test_a_slot_whose_states_are_not_zeroed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's part: a row that begins in a used slot would go on from another's state."""
+    decoder, graph = traced("qwen3_5_text")
+
+    def left_as_they_are(self: OnnxDecoder, *_: object) -> None:
+        self._state_lengths[:] = 0
+
+    monkeypatch.setattr(OnnxDecoder, "_begin_states", left_as_they_are)
     with pytest.raises(ExportError, match="differs from transformers"):
         check_traced(decoder, graph)

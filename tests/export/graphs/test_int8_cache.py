@@ -67,10 +67,17 @@ def test_every_channel_of_every_layer_is_measured_over_all_samples() -> None:
         assert (found[name] >= both[name]).all()
 
 
-def test_progress_is_told_text_by_text() -> None:
-    told: list[int] = []
-    largest_values(tiny_graph(), SAMPLES[:3], told.append)
-    assert told == [1, 2, 3]
+def test_largest_values_are_measured_piece_by_piece_with_progress() -> None:
+    """The same as of the whole graph, with the weights of one node at a time."""
+    told: list[tuple[int, int]] = []
+    whole = largest_values(tiny_graph(), SAMPLES[:3], lambda *run: told.append(run))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    told.clear()
+    in_turn = largest_values(tiny_graph(), SAMPLES[:3], lambda *run: told.append(run), max_bytes=1)
+    assert told == [(run + 1, len(told)) for run in range(len(told))]
+    assert len(told) > 3 * NUM_LAYERS
+    for name, values_HDh in whole.items():
+        np.testing.assert_allclose(in_turn[name], values_HDh, rtol=1e-5)
 
 
 def test_cached_values_are_those_of_float32_rounded_to_their_channels_scale() -> None:
@@ -265,7 +272,7 @@ def test_export_writes_it_beside_float32_with_what_it_costs(tmp_path: Path) -> N
     told: list[str] = []
     folder, manifest = export_any(tiny_generator(), settings, HeldOut(text=text), told.append)
     assert manifest.kinds == ("fp32", "int8"), manifest.left_out
-    assert "measuring keys and values: 15 of 15 rows of samples" in told
+    assert "measuring keys and values: 15 of 15 parts of samples" in told
     for once in ("tracing the graph", f"measuring PyTorch's perplexity on {4 * MAX_TOKENS} tokens"):
         assert told.count(once) == 1, "both precisions share it"
     assert (manifest.kv_cache, manifest.of_graph("model.int8.onnx").kv_cache) == ("", "int8")

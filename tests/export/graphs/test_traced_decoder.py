@@ -26,6 +26,12 @@ from tests.traced.networks import WINDOW, tiny_decoder
 # Families of different kinds: partial and interleaved rotation, capped scores with windows in
 # some layers, sinks with biased experts, a stray window that the mask does not have.
 KINDS = ("glm4", "gemma2", "gpt_oss", "olmoe")
+# With states beside the cache: short convolutions, and the scan of Mamba, where nothing attends.
+# The gated delta rule is in the tests of faults.
+STATES = {
+    "lfm2": [(64, 2)],
+    "mamba": [(96, 3), (96, 12, 1)] * 2,
+}
 
 
 @cache
@@ -41,6 +47,24 @@ def test_a_traced_graph_computes_what_transformers_does(model_type: str) -> None
     """Within 1e-5 of the largest logit: alone, in company, in chunks and in used slots."""
     parity = check_traced(*traced(model_type))
     assert parity.changed_tokens == 0
+
+
+@pytest.mark.parametrize("model_type", STATES)
+def test_states_are_read_and_carried_on(model_type: str) -> None:
+    """Whole, in chunks of 1, 7 and 16 tokens, in company, and in slots that others used."""
+    decoder = tiny_decoder(model_type)
+    graph = trace_traced(decoder)
+    sizes = [
+        tuple(x.dim_value for x in _dims(each)[1:])
+        for each in graph.graph.input
+        if each.name.startswith("past_state")
+    ]
+    assert sizes == STATES[model_type]
+    assert check_traced(decoder, graph).changed_tokens == 0
+
+
+def _dims(tensor: onnx.ValueInfoProto) -> Any:
+    return tensor.type.tensor_type.shape.dim
 
 
 def test_a_traced_decoder_takes_its_cache_in_int8_behind_a_graph_for_prompts() -> None:

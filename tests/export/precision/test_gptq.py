@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from export.precision.gptq import Compensation, Rounded, round_nearest
+from export.precision.gptq import Compensation, Rounded, parts_of, round_nearest
 
 BITS, BLOCK_SIZE = 4, 128
 GENERATOR = np.random.default_rng(0)
@@ -39,14 +39,14 @@ def error(rounded: Rounded, rows_RK: np.ndarray) -> float:
 
 def test_error_on_other_inputs_is_less_than_half_of_the_nearest_step_s() -> None:
     """Made for 2,000 rows, measured on 500 others of their kind."""
-    compensated = Compensation(moments(inputs(2_000)), BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    compensated = Compensation([moments(inputs(2_000))], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
     nearest = round_nearest(WEIGHTS_KN, BITS, BLOCK_SIZE)
     others = inputs(500)
     assert error(compensated, others) < 0.5 * error(nearest, others)
 
 
 def test_steps_are_of_four_bits_and_each_block_has_a_scale() -> None:
-    rounded = Compensation(moments(inputs(2_000)), BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    rounded = Compensation([moments(inputs(2_000))], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
     assert rounded.steps_KN.shape == (K, N)
     assert rounded.steps_KN.min() >= -8
     assert rounded.steps_KN.max() <= 7
@@ -57,8 +57,8 @@ def test_steps_are_of_four_bits_and_each_block_has_a_scale() -> None:
 def test_columns_are_rounded_by_themselves() -> None:
     """A product of many columns is rounded in slabs."""
     of_inputs_KK = moments(inputs(2_000))
-    together = Compensation(of_inputs_KK, BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
-    apart = Compensation(of_inputs_KK, BITS, BLOCK_SIZE).rounded(WEIGHTS_KN[:, 10:20])
+    together = Compensation([of_inputs_KK], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    apart = Compensation([of_inputs_KK], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN[:, 10:20])
     np.testing.assert_array_equal(apart.steps_KN, together.steps_KN[:, 10:20])
     np.testing.assert_array_equal(apart.scales_BN, together.scales_BN[:, 10:20])
 
@@ -66,10 +66,24 @@ def test_columns_are_rounded_by_themselves() -> None:
 @pytest.mark.parametrize("num_rows", [0, 1])
 def test_few_inputs_give_finite_weights(num_rows: int) -> None:
     """Channels that are 0 on the samples are rounded too."""
-    rounded = Compensation(moments(inputs(num_rows)), BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    rounded = Compensation([moments(inputs(num_rows))], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
     assert np.abs(values(rounded) - WEIGHTS_KN).max() < 4
 
 
 def test_weights_of_zero_stay_zero() -> None:
-    rounded = Compensation(moments(inputs(100)), BITS, BLOCK_SIZE).rounded(0 * WEIGHTS_KN)
+    rounded = Compensation([moments(inputs(100))], BITS, BLOCK_SIZE).rounded(0 * WEIGHTS_KN)
     assert not values(rounded).any()
+
+
+def test_many_inputs_make_up_for_each_other_within_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whole blocks, with moments of a part alone: each is rounded as if it were all."""
+    rows_RK = inputs(500)
+    monkeypatch.setattr("export.precision.gptq.MAX_TOGETHER", 200)
+    parts = parts_of(K, BLOCK_SIZE)
+    assert parts == [slice(0, 256), slice(256, K)]
+    of_parts = [moments(rows_RK[:, part]) for part in parts]
+    together = Compensation(of_parts, BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    monkeypatch.undo()
+    for part, moments_KK in zip(parts, of_parts, strict=True):
+        alone = Compensation([moments_KK], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN[part])
+        np.testing.assert_array_equal(together.steps_KN[part], alone.steps_KN)

@@ -226,6 +226,18 @@ def test_precision_that_costs_too_much_perplexity_is_refused(
     refused(checkpoint, settings, liked_text(network, 4), why)
 
 
+@pytest.mark.parametrize(("checkpoint", "precision"), [in_blocks(tiny_generator(), "int4-weights")])
+def test_fewer_sample_texts_are_read_for_a_large_network(
+    checkpoint: Checkpoint, precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """48 of the 192; the graph is a single piece."""
+    told: list[str] = []
+    monkeypatch.setattr("export.recipes.decoders.is_large", lambda _: True)
+    settings = ExportSettings("tale", tmp_path, precision)
+    export_any(checkpoint, settings, on_step=told.append)
+    assert "measuring inputs of weights: 48 of 48 parts of samples" in told
+
+
 @pytest.mark.parametrize(("text", "num_tokens"), [("", 0), ("x" * 95, 95)])
 def test_held_out_text_that_is_too_short_is_refused(
     text: str, num_tokens: int, tmp_path: Path

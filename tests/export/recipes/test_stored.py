@@ -3,9 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
+from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from commands.main import app
@@ -13,6 +16,7 @@ from export.checks.decoding import measure_parity
 from export.errors import ExportError
 from export.exporter import export_any
 from export.graphs.cached_decoder import trace_decoder
+from export.precision.blockwise import is_product
 from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
 from export.settings import ExportSettings
 from models.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -21,6 +25,7 @@ from models.checkpoints.gguf.files import KEPT_TYPES
 from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from models.networks.llama import Llama
+from service.contract.manifest import Precision
 from tests.checkpoints.fields import network
 from tests.commands.folders.test_explain import WIDE
 from tests.fakes.processor import on_processors_of_blocks
@@ -85,6 +90,22 @@ def test_auto_keeps_the_numbers_and_the_manifest_says_of_which(tmp_path: Path) -
     assert manifest.weights == FORMS[way]
     assert manifest.variants == ()
     assert manifest.parity["max_neighbour_effect"] == 0
+
+
+@on_processors_of_blocks
+@pytest.mark.parametrize("precision", ["int8", "int8-weights", "int4-weights"])
+def test_what_a_folder_left_in_float_stays_float_in_any_precision(
+    precision: Precision, tmp_path: Path
+) -> None:
+    """The output layer, with the network's own numbers; the manifest has their number."""
+    checkpoint = rounded("gptq", tmp_path)
+    settings = ExportSettings("tiny", tmp_path / "repository", precision)
+    assert export_any(checkpoint, settings).manifest.weights == {FLOAT_WEIGHTS: 1}
+    graph = onnx.load(tmp_path / "repository/tiny/1/model.onnx").graph
+    floats = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    [weights] = [floats[node.input[1]] for node in graph.node if is_product(node, floats)]
+    output = checkpoint.model.get_parameter("output.weight").detach().numpy()
+    assert np.array_equal(weights, output.T)
 
 
 def test_a_plan_names_the_forms_that_are_kept(tmp_path: Path) -> None:

@@ -312,8 +312,8 @@ def test_absent_and_default_fields_load(save: Save) -> None:
         ("is_decoder", True, "is_decoder is True, but only False"),
         (
             "model_type",
-            "layoutlm",
-            "'layoutlm', but must be one of bert, roberta, xlm-roberta, camembert, distilbert, ",
+            "wav2vec2",
+            "'wav2vec2', but must be one of bert, roberta, xlm-roberta, camembert, distilbert, ",
         ),
         ("hidden_act", "mish", "hidden_act is 'mish', but must be one of gelu"),
         ("problem_type", "ordinal", "problem_type is 'ordinal', but must be one of single_label_"),

@@ -96,6 +96,11 @@ def test_only_the_rows_that_are_asked_for_are_read() -> None:
     weight = LazyTensor(torch.empty(NUM_ROWS, NUM_COLUMNS, device="meta"), rows)
     F.embedding(torch.tensor([1, 2]), weight * 2.0)
     assert read == [2]
+    part = torch.split(weight, [4, 8])[1][:5]  # the rows from 4 to 9
+    assert torch.equal(part.rows(slice(1, 3)), stored(torch.float32)[5:7])  # type: ignore[attr-defined]
+    assert torch.equal(F.embedding(torch.tensor([4]), part), stored(torch.float32)[8:9])
+    assert torch.equal(realised(part), stored(torch.float32)[4:9])
+    assert read == [2, 2, 1, 5]
 
 
 @pytest.mark.parametrize(("name", "form"), [*((name, ".safetensors") for name in CASES), BIN])

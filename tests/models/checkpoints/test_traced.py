@@ -70,7 +70,7 @@ def pickled(folder: Path) -> None:
     [
         (with_field("auto_map", {"AutoModelForCausalLM": "code.Own"}), "auto_map names code"),
         (with_field("quantization_config", {"quant_method": "gptq"}), "has quantization_config"),
-        (with_field("architectures", ["Glm4ForSequenceClassification"]), "Glm4ForCausalLM"),
+        (with_field("architectures", ["Glm4Model"]), "Glm4ForCausalLM"),
         (pickled, "is a pickle"),
         (without_weight, "the files have not: model.norm.weight"),
         (with_weight, "the network has not: model.extra.weight"),
@@ -110,7 +110,7 @@ def test_auto_takes_ours_where_there_is_one_and_the_setting_says_otherwise(tmp_p
     assert not is_traced("glm4", "own")
     assert not is_traced("llama")
     assert is_traced("llama", "transformers")
-    with pytest.raises(SettingError, match="no network that writes texts for vit"):
+    with pytest.raises(SettingError, match="no network of texts for vit"):
         is_traced("vit", "transformers")
     words = tokenizer()
     decoder = tiny_decoder("llama", vocab_size=words.get_vocab_size())

@@ -58,9 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     return path, network
 
 
-@pytest.fixture(scope="module")
-def scorer(folder: tuple[Path, Any]) -> Checkpoint:
-    checkpoint = as_yes_no_scorer(load_checkpoint(folder[0]), "yes,no")
+@pytest.fixture(scope="module", params=["own", "transformers"])
+def scorer(folder: tuple[Path, Any], request: pytest.FixtureRequest) -> Checkpoint:
+    decoder = load_checkpoint(folder[0], network=request.param)
+    checkpoint = as_yes_no_scorer(decoder, "yes,no")
     return with_pair_template(checkpoint, TEMPLATE)
 
 

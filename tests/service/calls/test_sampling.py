@@ -36,6 +36,7 @@ NUMBERS: list[
     ("seed", 0, 2**63 - 1, [-2, 2**63], "0 to 9223372036854775807"),
     ("beam_width", 0, 16, [-1, 17], "0 to 16"),
     ("length_penalty", 0.0, 10.0, [-0.1, 10.5], "0 to 10"),
+    ("max_reasoning_tokens", 0, 2**20, [-1, 2**20 + 1], "0 to 1048576"),
 ]
 BAD = [(name, value, shown) for name, _, _, values, shown in NUMBERS for value in values]
 OWN = [each.name for each in abouts(Sampling) if each.name not in ("grammar", "named")]

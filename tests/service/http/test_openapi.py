@@ -27,7 +27,8 @@ CONTROL = ("/v2/repository", "/v2/trace", "/v2/logging", "sharedmemory", "/trace
 POSTS = [
     (path, item["post"])
     for path, item in DOCUMENT["paths"].items()
-    if "post" in item and not any(word in path for word in CONTROL)
+    if "application/json" in item.get("post", {}).get("requestBody", {}).get("content", {})
+    and not any(word in path for word in CONTROL)
 ]
 
 

@@ -291,3 +291,13 @@ async def test_a_form_of_the_answer_is_kept(served: Served) -> None:
     form = {"type": "json_schema", "name": "a", "schema": {"const": {"a": 1}}, "strict": True}
     (item,) = (await answered(served, text={"format": form}))["output"]
     assert said(item) == '{"a": 1}'
+
+
+async def test_values_of_include_are_known_or_refused_by_name(served: Served) -> None:
+    answer = await post(
+        served, "/v1/responses", model="talks", input="hi", include=["web_search_call.results"]
+    )
+    assert answer.status == 200
+    answer = await post(served, "/v1/responses", model="talks", input="hi", include=["odd"])
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith("include[0] is 'odd', expected one of ")

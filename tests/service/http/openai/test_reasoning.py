@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.grammars.behind import behind_thoughts
-from service.serving import generative_model
-from tests.fakes.agents import SAID, THOUGHT, as_it_is
+from service.http.shared import peer_tables
+from tests.fakes.agents import SAID, THOUGHT, say_as_it_is
 from tests.fakes.chats import TOOLS, write_chat_model
 from tests.fakes.every_task import every_session
 from tests.fakes.http import Answer, ask
@@ -41,7 +40,7 @@ SETTINGS: dict[str, Any] = {}
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A choice of one text is what a model writes, thoughts included."""
-    monkeypatch.setattr(generative_model, "behind_thoughts", as_it_is)
+    say_as_it_is(monkeypatch)
 
 
 async def chat(served: Served, written: str = WRITTEN, **fields: Any) -> Answer:
@@ -136,9 +135,82 @@ async def test_the_typed_api_tells_thoughts_apart_unless_they_are_wanted_in_the_
 async def test_a_form_is_that_of_the_answer_and_not_of_thoughts(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generative_model, "behind_thoughts", behind_thoughts)
+    monkeypatch.undo()
     assert await message(served, SAID, model="closes") == {"content": SAID}
     biased = {"logit_bias": {str(ord("<")): 100.0}}  # it thinks, and ends what it thinks
     found = await message(served, SAID, **biased)
     assert found["reasoning"]
     assert found["content"] in (None, SAID)
+
+
+BUDGETS = [
+    *({name: 3} for name in peer_tables.BUDGETS),
+    {"reasoning": {"max_tokens": 3}},
+    {"thinking": {"type": "enabled", "budget_tokens": 3}},
+]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+async def test_a_budget_ends_thoughts_and_the_answer_follows(
+    served: Served, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any]
+) -> None:
+    monkeypatch.undo()
+    fields = {**budget, "n": 2, "logit_bias": {str(ord("x")): 100.0}}
+    answer = (await chat(served, SAID, **fields)).json
+    for choice in answer["choices"]:
+        assert choice["message"] == {
+            "role": "assistant",
+            "content": SAID,
+            "refusal": None,
+            **dict.fromkeys(BOTH, "xxx"),
+        }
+        assert choice["finish_reason"] == "stop"
+    told = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    assert told >= 2 * (3 + len("</think>"))
+
+
+async def test_a_budget_of_nothing_is_no_thoughts_beside_tools_and_in_streams(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    none: dict[str, Any] = {"thinking_token_budget": 0, "logit_bias": {str(ord("x")): 100.0}}
+    assert await message(served, SAID, **none) == {"content": SAID}
+    asked: dict[str, Any] = {"tools": [SUM], "tool_choice": "required", "guided_choice": None}
+    found = await message(served, **none, **asked)
+    assert [each["function"]["name"] for each in found["tool_calls"]] == ["sum"]
+    assert "reasoning" not in found
+    answer = await chat(served, SAID, stream=True, **none | {"thinking_token_budget": 2})
+    events = answer.body.decode().split("\n\n")[:-2]
+    deltas = [json.loads(each.removeprefix("data: "))["choices"][0]["delta"] for each in events]
+    assert "".join(each.get("reasoning", "") for each in deltas) == "xx"
+    assert "".join(each.get("content", "") for each in deltas) == SAID
+
+
+async def test_a_budget_that_is_none_changes_nothing_and_a_wrong_one_is_refused(
+    served: Served,
+) -> None:
+    assert await message(served, thinking_token_budget=-1) == {"content": SAID, **BOTH}
+    for name in peer_tables.BUDGETS:
+        body = {"model": "thinks", "messages": [{"role": "user", "content": "hi"}], name: -2}
+        answer = await ask(served, "POST", "/v1/chat/completions", body)
+        assert answer.status == 400
+        assert answer.json["error"]["message"] == f"{name} is -2, expected 0 to 1048576"
+    body |= {"thinking_budget": 3, "reasoning_budget": 3}
+    answer = await ask(served, "POST", "/v1/chat/completions", body)
+    assert "reasoning_budget is set beside thinking_budget" in answer.json["error"]["message"]
+
+
+async def test_a_budget_of_a_prompt_that_is_no_conversation_is_refused(served: Served) -> None:
+    call = {"model": "thinks", "text": "hi", "samplingParams": {"maxReasoningTokens": 3}}
+    answer = await ask(served, "POST", "/api/GenerateUnary", call)
+    assert answer.status == 400
+    assert "max_reasoning_tokens is 3, expected none beside a prompt" in answer.body.decode()
+
+
+async def test_a_choice_may_begin_with_a_space_behind_thoughts(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    for text in (" yes", "\n\nyes", "yes"):
+        found = await message(served, text, thinking_token_budget=1)
+        assert found["content"] == text

@@ -34,8 +34,8 @@ WRITTEN = [
 ]  # fmt: skip
 
 
-def read(form: str, pieces: list[str], **options: bool) -> tuple[str, list[Call]]:
-    reader = CallReader(form, ("sum", "now"), **options)
+def read(form: str, pieces: list[str], *, is_single: bool = False) -> tuple[str, list[Call]]:
+    reader = CallReader(form, ("sum", "now"), is_single=is_single)
     found = [each for piece in pieces for each in reader.read(piece)] + reader.end()
     texts = [each for each in found if isinstance(each, str)]
     return "".join(texts), [each for each in found if isinstance(each, Call)]

@@ -1,14 +1,22 @@
 """Grammars of calls in each form: what they let an output say, byte by byte."""
 
+import json
+from typing import Any
+
 import pytest
 
 from service.errors import InvalidArgument
+from service.families.call_forms import CALL_FORMS
+from service.families.marks import marks_in
+from service.grammars.form import Grammar
+from service.grammars.marks import with_tokens
 from service.http.openai.chat_fields import ChatMessage, ChatRequest, Function, Tool
 from service.http.openai.tool_calls import Call, CallReader
-from service.http.openai.tool_grammars import FREE_FORMS, Callable, grammar_of_calls
+from service.http.openai.tool_grammars import Callable, grammar_of_calls
 from tests.fakes.grammars import piece_compiler
 
 pytest.importorskip("llguidance")
+FREE_FORMS = ("hermes", "llama")  # whose text may not begin as JSON does
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"type": "integer"}},
@@ -22,7 +30,9 @@ def call_in(form: str, arguments: str, name: str = "add") -> str:
     """A call as the form has it, without a marker that is a special token."""
     field = "parameters" if form == "llama" else "arguments"
     call = f'{{"name": "{name}", "{field}": {arguments}}}'
-    around = {"hermes": "<tool_call>\n{}\n</tool_call>", "mistral": "[{}]"}.get(form, "{}")
+    around = {"hermes": "<tool_call>\n{}\n</tool_call>", "mistral": "[TOOL_CALLS][{}]"}.get(
+        form, "{}"
+    )
     return around.replace("{}", call)
 
 
@@ -77,10 +87,10 @@ def test_hermes_has_calls_and_text_in_turns() -> None:
 
 
 def test_required_calls_of_bare_forms_are_one_or_several() -> None:
-    llama, mistral = call_in("llama", '{"a": 3}'), call_in("mistral", '{"a": 3}')[1:-1]
+    llama, mistral = call_in("llama", '{"a": 3}'), call_in("mistral", '{"a": 3}')[13:-1]
     assert is_said(f"{llama}; {llama}", "llama", may_be_text=False)
     assert not is_said(f"{llama}; {llama}", "llama", may_be_text=False, is_single=True)
-    assert is_said(f"[{mistral}, {mistral}]", "mistral", may_be_text=False)
+    assert is_said(f"[TOOL_CALLS][{mistral}, {mistral}]", "mistral", may_be_text=False)
 
 
 def asking(*, is_strict: bool, choice: object = None) -> ChatRequest:
@@ -96,10 +106,10 @@ def test_only_strict_functions_bound_an_answer_that_may_be_text() -> None:
         assert asking(is_strict=True, choice=choice).call_grammar("hermes") is not None
 
 
-def test_a_form_whose_marker_no_grammar_has_is_kept_to_where_a_call_is_required() -> None:
+def test_a_form_whose_text_has_marks_of_its_own_is_kept_to_where_a_call_is_required() -> None:
     """Clients of agents send `strict` with every function, whatever the model."""
-    assert asking(is_strict=True).call_grammar("mistral") is None
-    assert asking(is_strict=True, choice="required").call_grammar("mistral") is not None
+    assert asking(is_strict=True).call_grammar("gpt-oss") is None
+    assert asking(is_strict=True, choice="required").call_grammar("gpt-oss") is not None
 
 
 def test_a_function_may_be_described_by_the_word_for_a_schema() -> None:
@@ -110,3 +120,70 @@ def test_a_function_may_be_described_by_the_word_for_a_schema() -> None:
     for byte in call_in("hermes", '{"a": 3}').encode():
         matcher.take(byte)
     assert matcher.is_accepting
+
+
+TYPED = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "integer"},
+        "b": {"type": "string"},
+        "c": {"enum": ["x", "y"]},
+        "d": {"$ref": "#/$defs/list"},
+    },
+    "required": ["a", "b"],
+    "additionalProperties": False,
+    "$defs": {"list": {"type": "array", "items": {"type": "boolean"}}},
+}
+TOOLS = (Callable("f", "add", TYPED), Callable("g", "now", {"type": "object"}))
+NAMES = {each.name: each.parameters or {} for each in TOOLS}
+RIGHT = [{"a": 3, "b": "x < y\nz"}, {"a": 3, "b": "", "c": "y", "d": [True]}]
+
+
+@pytest.mark.parametrize("form", sorted(CALL_FORMS))
+@pytest.mark.parametrize("may_be_text", [False, True])
+def test_each_form_is_forced_as_its_reader_reads_it(form: str, may_be_text: bool) -> None:
+    """What a grammar lets be said, followed where it may go on as the shortest output, is read."""
+    if may_be_text and not CALL_FORMS[form].may_follow_text:
+        return
+    for arguments in RIGHT:
+        grammar = grammar_of_calls(form, TOOLS, is_single=False, may_be_text=may_be_text)
+        written = forced(grammar, form, arguments)
+        calls = CallReader(form, NAMES, schemas=NAMES)
+        found = [*calls.read(written), *calls.end()]
+        (call,) = [each for each in found if isinstance(each, Call)]
+        assert (call.name, call.values) == ("add", arguments)
+
+
+def forced(grammar: Grammar, form: str, arguments: dict[str, Any]) -> str:
+    """One call as the table writes it, taken by the grammar byte by byte."""
+    row, keys = CALL_FORMS[form], CALL_FORMS[form].keys
+    if not row.is_marked:
+        call = json.dumps({row.name_key: "add", row.arguments_key: arguments}, ensure_ascii=False)
+    elif keys is None:
+        index = ":0" if row.index else ""
+        call = f"add{index}{row.named}{json.dumps(arguments, ensure_ascii=False)}"
+    else:
+        call = f"add{row.named}"
+        for key, value in arguments.items():
+            is_text = isinstance(value, str)
+            close = keys.close if is_text else keys.close_of_others or keys.close
+            written = value if is_text else json.dumps(value)
+            call += f"{keys.open}{key}{close}{written}{keys.value_close}"
+    written = f"{row.opening}{row.before}{call}{row.behind}{row.closing}"
+    matcher = piece_compiler().compile(grammar)
+    for byte in written.encode():
+        matcher.take(byte)
+    assert matcher.is_accepting, written
+    return written
+
+
+def test_special_tokens_stand_in_place_of_marks() -> None:
+    grammar = grammar_of_calls("kimi", TOOLS[1:], is_single=True)
+    ids = {"<|tool_call_begin|>": 300, "<|tool_call_argument_begin|>": 301}
+    changed = with_tokens(grammar, lambda text: marks_in(text, ids))
+    assert ': <[300]> "functions."' in changed.text
+    assert ": <[301]>" in changed.text
+    assert changed.text.count("\n") == grammar.text.count("\n")
+    free = grammar_of_calls("mistral", TOOLS[1:], is_single=True, may_be_text=True)
+    changed = with_tokens(free, lambda text: marks_in(text, {"[TOOL_CALLS]": 7}))
+    assert "head: TEXT <[7]>" in changed.text

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.http.openai.tool_calls import MARKERS, Call, CallReader, Piece
+from service.families.call_forms import CALL_FORMS
+from service.http.openai.tool_calls import Call, CallReader, Piece
 
 NAMES = ("sum", "sum_up", "now")
+MARKERS = {
+    name: (form.begin, form.end)
+    for name, form in CALL_FORMS.items()
+    if name in ("hermes", "llama", "mistral")
+}
 FORMS = sorted(MARKERS)
 TEXTS = ["I add.", "Then, [see](http://x) ", "a < b; c", "é\n\n1. 中", "[x] {y}", "it's <tool"]
 ARGUMENTS = ["{}", '{"a": [1, {"b": "}é]"}]}', '{"a":"<tool_call>{\\"name\\"\\n", "b": 1e2}', "{ }"]
@@ -61,8 +67,10 @@ class Written:
     calls: list[tuple[str, str]]
 
 
-def read(form: str, pieces: Sequence[str], *, is_cut: bool = False, **options: bool) -> list[Piece]:
-    reader = CallReader(form, NAMES, **options)
+def read(
+    form: str, pieces: Sequence[str], *, is_cut: bool = False, is_required: bool = False
+) -> list[Piece]:
+    reader = CallReader(form, NAMES, is_required=is_required)
     found = [each for piece in pieces for each in reader.read(piece)]
     return found + reader.end(is_cut=is_cut)
 

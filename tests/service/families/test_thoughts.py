@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.text.thoughts import FORMS, Split, ThoughtReader, Thoughts, form_in
+from service.families.thoughts import FORMS, Split, ThoughtReader, Thoughts, form_in
 
 
 def read(thoughts: Thoughts, pieces: list[str]) -> Split:

@@ -17,11 +17,12 @@ class ThoughtForm:
 
     begin: str
     end: str
-    without: str = ""  # what begins an answer that no thoughts precede
+    without: tuple[str, ...] = ()  # what begins an answer that no thoughts precede
+    turn: str = ""  # the part of `end` that a call of a function follows too
 
     @property
     def marks(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self.begin, self.end, self.without)))
+        return (self.begin, self.end, *self.without)
 
 
 # By the names that `ListModels` tells. The first whose marker a template has counts.
@@ -29,7 +30,8 @@ FORMS: Mapping[str, ThoughtForm] = {
     "gpt-oss": ThoughtForm(
         "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
-        "<|channel|>final<|message|>",
+        ("<|channel|>final<|message|>", "<|channel|>commentary<|message|>"),
+        "<|end|><|start|>assistant",
     ),
     "cohere": ThoughtForm("<|START_THINKING|>", "<|END_THINKING|>"),
     "mistral": ThoughtForm("[THINK]", "[/THINK]"),
@@ -65,6 +67,7 @@ class Thoughts:
     is_open: bool  # the prompt ends within thoughts
     is_closed: bool  # the prompt ends behind thoughts, so that none follow
     call_mark: str = ""  # begins a call of a function, with which a model may end its thoughts
+    keeps_spaces: bool = False  # behind thoughts, as a form of the answer has them
 
     @classmethod
     def after(
@@ -83,11 +86,19 @@ class ThoughtReader:
     """Reads one output: thoughts, if there are any, and then the answer."""
 
     def __init__(self, thoughts: Thoughts) -> None:
-        self._form, self._call_mark = thoughts.form, thoughts.call_mark
+        self._form = thoughts.form
+        mark = thoughts.call_mark
+        self._call_mark = mark and f"{self._form.turn}{mark}"
+        self._keeps_spaces = thoughts.keeps_spaces
         self._is_before, self._is_behind = not thoughts.is_closed, False
         self.is_inside = thoughts.is_open
         self._held = ""
         self._has_thoughts = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is known if the output has thoughts."""
+        return not self._is_before
 
     def read(self, text: str) -> Split:
         """The part of the output that is certain after this piece."""
@@ -105,14 +116,14 @@ class ThoughtReader:
     def _begin(self) -> bool:
         """Pass the first marker; False where more text is needed to know it."""
         body = self._held.lstrip()
-        for mark in filter(None, (self._form.begin, self._form.without)):
+        for mark in (self._form.begin, *self._form.without):
             if body.startswith(mark):
                 self._is_before, self._held = False, body.removeprefix(mark)
                 self.is_inside = mark == self._form.begin
                 self._is_behind = not self.is_inside
                 return True
-            if mark.startswith(body):
-                return False
+        if any(mark.startswith(body) for mark in (self._form.begin, *self._form.without)):
+            return False
         self._is_before = False
         return True
 
@@ -124,7 +135,8 @@ class ThoughtReader:
         if places:
             place, mark = min(places)
             thoughts, rest = self._held[:place].rstrip(), self._held[place:]
-            self._held = rest if mark == self._call_mark else rest.removeprefix(mark)
+            taken = self._form.turn if mark == self._call_mark else mark
+            self._held = rest.removeprefix(taken)
             self.is_inside, self._is_behind = False, True
             return thoughts
         open_lengths = [_num_open(self._held, mark) for mark in ends]
@@ -134,7 +146,7 @@ class ThoughtReader:
         return certain
 
     def _read_answer(self) -> str:
-        if self._is_behind:
+        if self._is_behind and not self._keeps_spaces:
             self._held = self._held.lstrip()
             self._is_behind = not self._held
         text, self._held = self._held, ""

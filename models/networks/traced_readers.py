@@ -1,0 +1,426 @@
+"""Networks of transformers that read texts: the library's own modules, body and head.
+
+Knows no family. `forward` is the reference of an export: each row alone and whole, as transformers
+computes it. `packed` is the same where `around_body` has put tokens of all rows one after the
+other: the body sees those, and a head that reads a whole text sees rows again.
+
+Whether places of tokens count from zero, or padding tokens are left out as RoBERTa has it, is found
+by trial.
+"""
+# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, D hidden size, N real tokens
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from models.choices import ScoreFunction
+from models.networks.heads import TextNetwork
+from models.networks.layers import Config
+from models.networks.masked import SAMPLE_STRIDE
+from models.networks.pooling import check_pooling, parts_of, pool
+from models.networks.traced import EAGER, TracedDecoder, context_of, pin_positions
+from models.networks.vector_maps import VectorMaps, vector_of
+
+PLACES, COUNTED, UNKNOWN = "places", "counted", ""  # how a body numbers its tokens
+NO_TOKEN = -1
+NUM_TRIED = 9  # tokens of a trial
+
+
+@dataclass(frozen=True, slots=True)
+class TracedReaderConfig(Config):
+    """The sizes of a network, and the configuration that transformers makes it of."""
+
+    section: ClassVar[str] = "traced"
+    values: Mapping[str, Any]  # transformers' configuration, as its config.json has it
+    factory: str  # of transformers: AutoModel, AutoModelForMaskedLM, ...
+    vocab_size: int
+    num_layers: int
+    hidden_size: int
+    max_positions: int
+    pad_token_id: int
+    numbering: str  # PLACES, COUNTED or UNKNOWN
+    num_attentions: int  # that ask transformers' interface; 0 where the network has its own
+    type_vocab_size: int = 0
+
+
+class TracedReader(TextNetwork):
+    """A network of transformers that reads texts, and what a subclass takes of it."""
+
+    config: TracedReaderConfig
+    reads_tokens: ClassVar[bool] = False  # the head reads each token by itself
+
+    def __init__(self, network: Any, config: TracedReaderConfig) -> None:  # noqa: ANN401
+        super().__init__()
+        self.network = network
+        self.config = config
+        pin_positions(network, config.max_positions)
+
+    @classmethod
+    def of(cls, config: TracedReaderConfig, **options: Any) -> Self:  # noqa: ANN401
+        """A network whose weights are not set; tables that are no weights are."""
+        import transformers
+        from transformers.initialization import no_init_weights
+
+        values = dict(config.values)
+        made = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+        with torch.device("cpu"), no_init_weights(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            factory: Any = getattr(transformers, config.factory)
+            network = factory.from_config(
+                made, dtype=torch.float32, attn_implementation=EAGER, trust_remote_code=False
+            )
+        network.tie_weights()
+        return cls(without_pooler(network) if config.factory == "AutoModel" else network, config,
+                   **options)  # fmt: skip
+
+    @property
+    def body_of_network(self) -> nn.Module:
+        """The part without a head, which sees packed tokens."""
+        body: nn.Module = self.network.base_model
+        return body
+
+    @property
+    def body(self) -> nn.Module:
+        return self.body_of_network
+
+    @property
+    def has_token_types(self) -> bool:
+        return self.config.type_vocab_size > 1
+
+    @property
+    def num_attentions(self) -> int:
+        return self.config.num_attentions
+
+    @property
+    def takes_positions(self) -> bool:
+        """Whether tokens may be given places, without which they cannot be packed."""
+        return self.config.numbering != UNKNOWN and self.config.num_attentions > 0
+
+    def positions(self, input_ids_BS: Tensor) -> Tensor:
+        """[B, S] of the body's own numbering; rows are right-padded."""
+        if self.config.numbering == COUNTED:
+            padding = self.config.pad_token_id
+            is_counted_BS = (input_ids_BS != padding).to(torch.int64)
+            return is_counted_BS.cumsum(dim=1) * is_counted_BS + padding
+        return torch.arange(input_ids_BS.shape[1]).expand_as(input_ids_BS)
+
+    def inputs(self, ids: Tensor, mask: Tensor, types: Tensor | None) -> dict[str, Tensor]:
+        """The inputs of transformers by their names."""
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        return {**inputs, "token_type_ids": types} if types is not None else inputs
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """What transformers gives for each row alone, one after the other."""
+        rows = []
+        for row, length in enumerate(attention_mask.sum(dim=1).tolist()):
+            ids = input_ids[row : row + 1, :length]
+            types = None if token_type_ids is None else token_type_ids[row : row + 1, :length]
+            mask = torch.ones_like(ids)
+            made = self.network(**self.inputs(ids, mask, types))
+            rows.append(self.of_row(made, ids, mask))
+        return torch.cat(rows)
+
+    def of_row(self, made: Any, ids: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401, ARG002
+        """The answer of a whole row."""
+        return self.answer(made, mask)
+
+    def answer(self, made: Any, mask_BS: Tensor) -> Tensor:  # noqa: ANN401, ARG002
+        """The answer in what transformers gives."""
+        logits: Tensor = made.logits
+        return logits.flatten(0, 1) if self.reads_tokens else logits
+
+    def is_read(self, input_ids: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Which of packed tokens a head reads, where it is not all of them."""
+        return None
+
+    def state_dict(self, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # noqa: ANN401
+        """Every weight once: those that are tied have the name of the first."""
+        state = super().state_dict(**options)
+        first: dict[tuple[Any, ...], str] = {}
+        for name, tensor in state.items():
+            is_same = not tensor.is_meta and tensor.numel()
+            place = (tensor.data_ptr(), tensor.shape) if is_same else (name,)
+            first.setdefault(place, name)
+        return {name: state[name] for name in first.values()}
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:  # noqa: ANN401
+        """Take weights that `state_dict` gave, and tie those that are tied."""
+        own = set(self.state_dict())
+        assert not strict or own == set(state), "the caller checked the names"
+        loaded = super().load_state_dict(state, strict=False, assign=assign)
+        self.network.tie_weights()
+        return loaded
+
+
+class TracedClassifier(TracedReader):
+    """Logits [B, num_labels]; `score_function` as `ClassificationHead` has it."""
+
+    output_name = "logits"
+
+    def __init__(
+        self,
+        network: Any,  # noqa: ANN401
+        config: TracedReaderConfig,
+        score_function: ScoreFunction = "",
+    ) -> None:
+        super().__init__(network, config)
+        self.scores_by: ScoreFunction = score_function
+        values = network.config.get_text_config()
+        if getattr(values, "pad_token_id", None) is None:  # as decoders need one to find ends
+            values.pad_token_id = NO_TOKEN
+
+    @property
+    def num_labels(self) -> int:
+        return int(self.network.config.num_labels)
+
+    @property
+    def score_function(self) -> ScoreFunction:
+        return self.scores_by
+
+
+class TracedPairScorer(TracedClassifier):
+    """One logit for how well two texts match, which are read together."""
+
+
+class TracedTokenClassifier(TracedReader):
+    """A label for each token: `[N, num_labels]`."""
+
+    output_name = "logits"
+    reads_tokens = True
+
+    @property
+    def num_labels(self) -> int:
+        return int(self.network.config.num_labels)
+
+
+class TracedAnswerer(TracedReader):
+    """Whether an answer starts, and whether it ends, at each token: `[N, 2]`."""
+
+    output_name = "logits"
+    reads_tokens = True
+
+    def answer(self, made: Any, mask_BS: Tensor) -> Tensor:  # noqa: ANN401, ARG002
+        return torch.stack([made.start_logits, made.end_logits], dim=-1).flatten(0, 1)
+
+
+class TracedMaskedWords(TracedReader):
+    """Logits [M, V] of the masks of all rows, one after the other."""
+
+    output_name = "logits"
+    reads_tokens = True
+
+    def __init__(self, network: Any, config: TracedReaderConfig, mask_token_id: int) -> None:  # noqa: ANN401
+        super().__init__(network, config)
+        self._mask_token_id = mask_token_id
+
+    @property
+    def mask_token_id(self) -> int:
+        return self._mask_token_id
+
+    def as_sample(self, row: list[int]) -> list[int]:
+        """A sample with masks: without any, the output would be empty."""
+        return [
+            self.mask_token_id if place % SAMPLE_STRIDE == 1 else token
+            for place, token in enumerate(row)
+        ]
+
+    def of_row(self, made: Any, ids: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401
+        return self.answer(made, mask)[ids.flatten() == self.mask_token_id]
+
+    def is_read(self, input_ids: Tensor) -> Tensor | None:
+        return input_ids == self.mask_token_id
+
+
+class TracedEmbedder(TracedReader):
+    """One vector per text: the body's last states, pooled."""
+
+    output_name = "embedding"
+
+    def __init__(
+        self,
+        network: Any,  # noqa: ANN401
+        config: TracedReaderConfig,
+        pooling: str = "mean",
+        normalize: bool = False,
+        maps: VectorMaps | None = None,  # between pooling and normalising
+    ) -> None:
+        super().__init__(network, config)
+        check_pooling(pooling)
+        self.pooling = pooling
+        self.normalize = normalize
+        self.maps = VectorMaps() if maps is None else maps
+        self.maps.output_size(self.pooled_size)  # which raises where they do not fit
+
+    @property
+    def pooled_size(self) -> int:
+        """Values of a vector in front of the maps."""
+        return self.config.hidden_size * len(parts_of(self.pooling))
+
+    @property
+    def embedding_size(self) -> int:
+        return self.maps.output_size(self.pooled_size)
+
+    @property
+    def pooling_description(self) -> str:
+        mapped = f"{self.pooling} of last{self.maps.description}"
+        return mapped + (", normalised" if self.normalize else "")
+
+    def answer(self, made: Any, mask_BS: Tensor) -> Tensor:  # noqa: ANN401
+        pooled = pool(made.last_hidden_state, mask_BS, self.pooling)
+        return vector_of(pooled, self.maps, normalize=self.normalize)
+
+
+class TracedYesNoScorer(TracedReader):
+    """One logit for a pair of texts by the last token's state, as `DecoderPairScorer` has it."""
+
+    output_name = "logits"
+
+    def __init__(
+        self,
+        network: Any,  # noqa: ANN401
+        config: TracedReaderConfig,
+        score_function: ScoreFunction = "",
+        pair_template: str = "",
+    ) -> None:
+        super().__init__(network, config)
+        self.scores_by: ScoreFunction = score_function
+        self.template = pair_template
+        self.output = nn.Linear(config.hidden_size, 1, bias=False)
+
+    @property
+    def score_function(self) -> ScoreFunction:
+        return self.scores_by
+
+    @property
+    def pair_template(self) -> str:
+        return self.template
+
+    def answer(self, made: Any, mask_BS: Tensor) -> Tensor:  # noqa: ANN401
+        logits: Tensor = self.output(pool(made.last_hidden_state, mask_BS, "last"))
+        return logits
+
+
+def without_pooler(network: Any) -> Any:  # noqa: ANN401
+    """The body without what reads its first token after it, which no vector is made of."""
+    if isinstance(getattr(network, "pooler", None), nn.Module):
+        network.pooler = nn.Identity()  # not none: some bodies call it whatever it is
+    return network
+
+
+@torch.inference_mode()
+def numbering_of(network: Any, vocab_size: int, padding: int | None) -> str:  # noqa: ANN401
+    """How the body numbers tokens, by trial: with padding tokens among them, and without."""
+    body = network.base_model
+    if "position_ids" not in inspect.signature(body.forward).parameters:
+        return UNKNOWN
+    ids = torch.arange(NUM_TRIED)[None] % vocab_size
+    if padding is not None:
+        ids[0, 4] = padding
+    own = body(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+    is_counted = (ids != (-1 if padding is None else padding)).to(torch.int64)
+    tried = {PLACES: torch.arange(NUM_TRIED)[None]}
+    if padding is not None:
+        tried[COUNTED] = is_counted.cumsum(dim=1) * is_counted + padding
+    for name, positions in tried.items():
+        made = body(input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=positions)
+        if torch.allclose(made.last_hidden_state, own, rtol=1e-6, atol=1e-6):
+            return name
+    return UNKNOWN
+
+
+FACTORIES: dict[type[TracedReader], str] = {  # of transformers
+    TracedClassifier: "AutoModelForSequenceClassification",
+    TracedPairScorer: "AutoModelForSequenceClassification",
+    TracedTokenClassifier: "AutoModelForTokenClassification",
+    TracedAnswerer: "AutoModelForQuestionAnswering",
+    TracedMaskedWords: "AutoModelForMaskedLM",
+    TracedEmbedder: "AutoModel",
+    TracedYesNoScorer: "AutoModel",
+}
+
+
+def reader_of(
+    network: Any,  # noqa: ANN401
+    kind: type[TracedReader],
+    context: int | None = None,
+    longest: int | None = None,
+    **options: Any,  # noqa: ANN401
+) -> TracedReader:
+    """A network of transformers as one that reads texts of at most `context` tokens.
+
+    `longest` is the length by the files of a tokenizer, where the network's own states none. Raises
+    `SettingError`.
+    """
+    if FACTORIES[kind] == "AutoModel":
+        network = without_pooler(network)
+    network, values = network.eval(), network.config
+    text = values.get_text_config()
+    padding = getattr(text, "pad_token_id", None)
+    numbering = numbering_of(network, text.vocab_size, padding)
+    most = context_of(text, context, longest)
+    # Rows of a table up to that of padding are no places of tokens.
+    if numbering == COUNTED and context is None:
+        most -= (padding or 0) + 1
+    config = TracedReaderConfig(
+        values.to_dict(),
+        FACTORIES[kind],
+        text.vocab_size,
+        text.num_hidden_layers,
+        text.hidden_size,
+        most,
+        padding or 0,
+        numbering,
+        text.num_hidden_layers if has_interface(network) else 0,
+        type_vocab_size_of(network),
+    )
+    return kind(network, config, **options)
+
+
+def embedder_of(model: TracedDecoder | TracedReader) -> TracedEmbedder:
+    """The body of a network as an embedder: of one that writes texts by the last token."""
+    is_decoder = isinstance(model, TracedDecoder)
+    body: Any = model.network.base_model
+    pooling, context = ("last" if is_decoder else "mean"), model.config.max_positions
+    embedder = reader_of(body, TracedEmbedder, context, pooling=pooling)
+    assert isinstance(embedder, TracedEmbedder), "it is of that kind"
+    return embedder
+
+
+@torch.inference_mode()
+def is_linear(decoder: TracedDecoder) -> bool:
+    """Whether logits are the output layer's, without a cap or a factor behind it: by trial."""
+    ids = torch.arange(NUM_TRIED)[None] % decoder.config.vocab_size
+    hidden = decoder.network.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    of_layer = hidden @ decoder.network.get_output_embeddings().weight.T
+    return torch.allclose(of_layer[..., : decoder.config.vocab_size], decoder(ids), 1e-4, 1e-4)
+
+
+def yes_no_scorer_of(
+    decoder: TracedDecoder, row: Tensor, score_function: ScoreFunction
+) -> TracedYesNoScorer:
+    """The body of a decoder, with one row in place of its output layer."""
+    body, context = decoder.network.base_model, decoder.config.max_positions
+    scorer = reader_of(body, TracedYesNoScorer, context, score_function=score_function)
+    assert isinstance(scorer, TracedYesNoScorer), "it is of that kind"
+    scorer.output.weight = nn.Parameter(row[None].clone(), requires_grad=False)
+    return scorer
+
+
+def has_interface(network: Any) -> bool:  # noqa: ANN401
+    """Whether the body asks transformers' interface for attention, by its own word."""
+    return bool(network.base_model._supports_attention_backend)  # noqa: SLF001 - no public one
+
+
+def type_vocab_size_of(network: Any) -> int:  # noqa: ANN401
+    """The types of tokens that the body reads, by its table; 0 where it takes none."""
+    takes_types = "token_type_ids" in inspect.signature(network.base_model.forward).parameters
+    return int(getattr(network.config, "type_vocab_size", 0) or 0) if takes_types else 0

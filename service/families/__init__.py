@@ -1,0 +1,1 @@
+"""Forms of families of models: marks of thoughts and of calls in texts."""
