@@ -117,7 +117,7 @@ def cost_of(num_weights: int, precision: str, *, is_left: bool = False) -> Cost:
 
 
 def remark_of(plan: Plan, cost: Cost, device: str) -> str:
-    """What speaks against the precision on a device, and the flag that changes it; or nothing."""
+    """A sentence against the precision on a device, and the flag that changes it; or nothing."""
     if cost.precision != "fp16" or device != "cpu" or plan.form == ONNX.name:
         return ""
     return (

@@ -118,7 +118,7 @@ def _without_heads(
     loading: Mapping[str, Any],
     architecture: str,
 ) -> Mapping[str, Any]:
-    """What was said of weights, without those of the pooler and of heads of the named class."""
+    """The report on weights, without those of the pooler and of heads of the named class."""
     import transformers
 
     own = set(network.state_dict())

@@ -117,7 +117,7 @@ class TracedReader(TextNetwork):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """What transformers gives for each row alone, one after the other."""
+        """Outputs of transformers for each row alone, one after the other."""
         rows = []
         for row, length in enumerate(attention_mask.sum(dim=1).tolist()):
             ids = input_ids[row : row + 1, :length]

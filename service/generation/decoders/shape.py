@@ -22,7 +22,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a layer keeps of all tokens of a row, of one size however many they are."""
+    """The state that a layer keeps of all tokens of a row; its size does not grow with them."""
 
     name: str
     dims: tuple[int, ...]  # of one row
