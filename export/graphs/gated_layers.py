@@ -74,7 +74,7 @@ def grouped_options(core: GroupedAttentionCore) -> dict[str, Any]:
 
 
 def turned_channels(network: nn.Module) -> list[np.ndarray]:
-    """Of each layer, the channel of a head that each one is turned into, as the operator does.
+    """Channels of a head that each one is turned into by the operator, layer by layer.
 
     A channel that is not turned has itself; empty for a network without ropes.
     """

@@ -41,6 +41,7 @@ from export.graphs.traced.prefill import trace_traced_prefill
 from export.graphs.traced.turned import turned_channels as turned_in_traced
 from export.graphs.widened import widened
 from export.precision.blockwise import quantize_blocks
+from export.precision.experts import with_rounded_experts
 from export.precision.kept import FLOAT_WEIGHTS, float_products, forms_of, keep_stored
 from export.precision.moments import SampledRounding
 from export.precision.per_token import quantize_rows
@@ -340,6 +341,7 @@ class _Decoder:
         return network_perplexity(self.network, self.windows)
 
     def _quantize(self, graph: onnx.ModelProto, precision: Precision) -> onnx.ModelProto:
+        graph = with_rounded_experts(graph)
         left = self._left_float
         if precision == "int8":
             return quantize_rows(graph, left)

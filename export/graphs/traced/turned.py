@@ -20,7 +20,7 @@ TOKEN = 1
 
 @torch.inference_mode()
 def turned_channels(decoder: TracedDecoder, size: int) -> list[np.ndarray]:
-    """Of each layer, the channel that each of `size` is turned into; one that is not has itself.
+    """Channels that each of `size` is turned into, layer by layer; one that is not has itself.
 
     Positions that are learned turn nothing.
     """

@@ -16,6 +16,7 @@ from export.graphs.traced.attention import attention
 from export.graphs.traced.decoder import layers_of, trace_traced
 from export.graphs.traced.prefill import trace_traced_prefill
 from export.graphs.traced.turned import turned_channels
+from export.precision.experts import with_rounded_experts
 from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values
 from export.recipes.decoders import LIMITS
@@ -148,3 +149,18 @@ def test_long_ropes_are_those_of_the_context() -> None:
 
     assert first_frequency(32) == pytest.approx(1.0)
     assert first_frequency(160) == pytest.approx(0.5)
+
+
+def test_experts_in_8_bits_leave_rows_apart() -> None:
+    """In float a row's sums depend on its neighbours, which moves what is rounded behind them."""
+    decoder = tiny_decoder("qwen3_moe")
+    graph = with_rounded_experts(quantize_rows(trace_traced(decoder)))
+    assert sum(node.op_type == "QMoE" for node in graph.graph.node) == 2
+    LIMITS["int8"].check(measure_parity(decoder, graph, is_exact=False))
+
+
+def test_experts_whose_sizes_are_no_whole_blocks_stay_in_float() -> None:
+    graph = trace_traced(tiny_decoder("qwen3_moe", moe_intermediate_size=24))
+    operators = {node.op_type for node in with_rounded_experts(graph).graph.node}
+    assert "MoE" in operators
+    assert "QMoE" not in operators
