@@ -108,7 +108,9 @@ def write_folder(folder: Path, name: str, shard_bytes: int = SHARD_BYTES) -> Pat
         num_written += len(tensors)
         weight_map |= {tensor: file for tensor, _, _ in tensors}
     if len(shards) > 1:
-        (target / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        (target / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {}, "weight_map": weight_map})
+        )
     write_byte_pairs(target, shape.vocab_size, CONTEXT)
     (target / "config.json").write_text(json.dumps(shape.config, indent=1))
     return target
