@@ -98,23 +98,28 @@ def write_folder(folder: Path, name: str, shard_bytes: int = SHARD_BYTES) -> Pat
         size += num_bytes
     pool = np.random.default_rng(1).standard_normal(POOL, np.float32)
     weight_map: dict[str, str] = {}
+    num_written = 0
     for number, tensors in enumerate(shards, start=1):
         whole = len(shards) == 1
         file = (
             "model.safetensors" if whole else f"model-{number:05}-of-{len(shards):05}.safetensors"
         )
-        _write_shard(target / file, tensors, pool)
+        _write_shard(target / file, tensors, pool, num_written)
+        num_written += len(tensors)
         weight_map |= {tensor: file for tensor, _, _ in tensors}
     if len(shards) > 1:
-        (target / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        (target / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {}, "weight_map": weight_map})
+        )
     write_byte_pairs(target, shape.vocab_size, CONTEXT)
     (target / "config.json").write_text(json.dumps(shape.config, indent=1))
     return target
 
 
 def _write_shard(
-    path: Path, tensors: list[tuple[str, tuple[int, ...], float]], pool: np.ndarray
+    path: Path, tensors: list[tuple[str, tuple[int, ...], float]], pool: np.ndarray, first: int
 ) -> None:
+    """Write tensors, of which the first is the one of this number of the folder."""
     header, end = {}, 0
     for name, shape, _ in tensors:
         start, end = end, end + 2 * int(np.prod(shape))
@@ -123,7 +128,7 @@ def _write_shard(
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for index, (_, shape, deviation) in enumerate(tensors):
+        for index, (_, shape, deviation) in enumerate(tensors, start=first):
             values = np.roll(pool, 1_009 * index) * deviation if deviation else np.ones(POOL, "f4")
             rounded = (values.view(np.uint32) >> 16).astype(np.uint16)  # bfloat16, towards zero
             left = int(np.prod(shape))
