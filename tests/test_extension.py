@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("service", "commands", "deploy", "protos", "docs", "models")
-LINKED = ("export", "demos", "loadtests", "playground")
+LINKED = ("pyproject.toml", "export", "demos", "loadtests", "playground")
 
 # Before which text of a file what is written; a file that is new has no such text.
 Edit = tuple[str, str, str]
