@@ -7,10 +7,9 @@ const indented = (value, by = 4) => JSON.stringify(value, null, 2).replaceAll("\
 const isEvents = ({ path, isStream }) => isStream && path.startsWith("api/");
 const NAMED = { true: "True", false: "False", null: "None" };
 
-/** A value as Python writes it. @param {any} value @param {number} [by] spaces before further lines */
+/** A value as Python writes it. @param {number} [by] spaces before further lines */
 export const python = (value, by = 4) => indented(value, by).replace(/"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b/g, (each) => NAMED[each] ?? each);
 
-/** @param {Call} call @param {string} base @param {boolean} hasToken */
 export function curl({ method, path, body, isStream }, base, hasToken) {
   const parts = [`curl ${isStream ? "-N " : ""}${method && method !== "POST" ? `-X ${method} ` : ""}${base}/${path}`];
   if (hasToken) parts.push('-H "Authorization: Bearer $TOKEN"');
@@ -19,7 +18,7 @@ export function curl({ method, path, body, isStream }, base, hasToken) {
   return parts.join(" \\\n  ");
 }
 
-/** With OpenAI's library for its paths, Cohere's for rankings, Triton's for /v2, and requests for the others. @param {Call} call @param {string} base @param {boolean} hasToken */
+/** With OpenAI's library for its paths, Cohere's for rankings, Triton's for /v2, and requests for the others. */
 export function inPython({ method, path, body, isStream }, base, hasToken) {
   const token = hasToken ? ["import os", ""] : [];
   const [kind, alike] = ofOpenai({ path, body, isStream });
@@ -72,7 +71,6 @@ function openai(body) {
   return [...own, ...(extra.length ? [["extra_body", Object.fromEntries(extra)]] : [])].map(([name, value]) => `    ${name}=${python(value)},`);
 }
 
-/** @param {Call} call @param {string} base @param {boolean} hasToken */
 export function inJavaScript({ method, path, body, isStream }, base, hasToken) {
   const headers = { ...(body !== undefined && { "content-type": "application/json" }), ...(isEvents({ path, isStream }) && { accept: "text/event-stream" }) };
   const lines = [`  method: "${method ?? (body === undefined ? "GET" : "POST")}",`];
@@ -85,7 +83,7 @@ export function inJavaScript({ method, path, body, isStream }, base, hasToken) {
 // The services of the typed API, by their methods.
 const SERVICES = { Generation: /^Generate/, Reading: /^(FillMask|ClassifyTokens|Answer)$/, Feature: /^(ExtractFeatures|Similarity|Attend)$/, Vision: /Image$/, Text: /./ };
 
-/** By grpcurl, which learns the messages from the server. @param {Call} call @param {string} base @param {boolean} hasToken */
+/** By grpcurl, which learns the messages from the server. */
 export function inGrpc({ path, body }, base, hasToken) {
   const [, method] = path.match(/^api\/([A-Z]\w+)$/) ?? [], { protocol, hostname } = new URL(base);
   if (!method) return "This call has another form over gRPC: the documentation of the protocol has it.";

@@ -5,16 +5,13 @@ import { texts, tokenOf } from "../maths/branches.js";
 import { visible } from "../maths/visible.js";
 import { fill, h } from "./h.js";
 
-/** The prompt's tokens as the model gets them. @param {Function} call @param {string} model @param {Object[]} messages @returns {Promise<import("../maths/branches.js").Token[]>} */
+/** The prompt's tokens as the model gets them. */
 async function promptTokens(call, model, messages) {
   const answer = await call("api/GenerateUnary", { model, conversation: { messages }, sampling_params: { max_tokens: 0, prompt_logprobs: 0 } });
   return answer.prompt_logprobs.map(tokenOf);
 }
 
-/**
- * A switch between a text and a chat, and the messages so far; `before(text)` gives all messages up to this one, null where it is no chat.
- * @param {import("./screen.js").Screen} screen @param {HTMLElement} into @param {() => void} onchange
- */
+/** A switch between a text and a chat, and the messages so far; `before(text)` gives all messages up to this one, null where it is no chat. */
 export function conversation(screen, into, onchange) {
   let messages = [];
   const box = h("div", { class: "stack" }), list = h("ol", { class: "stack", "aria-label": "Messages" }), shown = h("pre", { class: "code", tabIndex: 0, "aria-label": "Rendered prompt" });

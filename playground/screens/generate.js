@@ -28,7 +28,6 @@ class Generation {
   #verdict = h("div", { role: "status" });
   #text = outputBox({ onchange: () => this.#update() });
 
-  /** @param {import("../parts/screen.js").Screen} screen */
   constructor(screen) {
     this.#screen = screen;
     screen.element.classList.add("flipped");
@@ -230,7 +229,6 @@ class Generation {
   }
 }
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default (screen) => { new Generation(screen); };
 
 const button = (words, onclick) => h("button", { onclick }, words);
