@@ -48,9 +48,9 @@ function ofOpenai({ path, body, isStream }) {
   const [, own] = path.match(/^v1\/(completions|chat\/completions|embeddings)$/) ?? [];
   if (own) return [own, body];
   if (path === "api/Embed" && Object.keys(body).every((name) => EMBEDDED.has(name))) return ["embeddings", { model: body.model, input: body.texts, ...(body.dimensions && { dimensions: body.dimensions }), ...(body.prompt_name && { prompt_name: body.prompt_name }) }];
-  const { model, text, token_ids: tokens, conversation, sampling_params: { logprobs, stop, fit_max_tokens: _, json_schema: schema, regex, choice, lark, ...params } = {} } = body ?? {};
-  if (!/^api\/Generate/.test(path) || params.max_tokens === 0 || params.beam_width || Object.keys(conversation ?? {}).some((name) => name !== "messages")) return [];
-  const [kind, given] = conversation ? ["chat/completions", { messages: conversation.messages, ...(logprobs && { logprobs: true, top_logprobs: Math.min(20, logprobs) }) }]
+  const { model, text, token_ids: tokens, conversation, sampling_params: { logprobs, stop, fit_max_tokens: _, json_schema: schema, regex, choice, lark, max_reasoning_tokens: budget, ...params } = {} } = body ?? {};
+  if (!/^api\/Generate/.test(path) || params.max_tokens === 0 || params.beam_width || Object.keys(conversation ?? {}).some((name) => !["messages", "template_variables"].includes(name))) return [];
+  const [kind, given] = conversation ? ["chat/completions", { messages: conversation.messages, ...(conversation.template_variables && { chat_template_kwargs: JSON.parse(conversation.template_variables) }), ...(budget !== undefined && { thinking_token_budget: budget }), ...(logprobs && { logprobs: true, top_logprobs: Math.min(20, logprobs) }) }]
     : ["completions", { prompt: tokens?.ids ?? text, ...(logprobs && { logprobs: Math.min(5, logprobs) }) }]; // the most that it takes
   return [kind, { model, ...given, ...params, ...formIn(kind, { json: schema && JSON.parse(schema), regex, choice: choice?.texts, grammar: lark }), ...(stop?.length && { stop }), ...(isStream && { stream: true }) }];
 }
@@ -65,7 +65,7 @@ function formIn(kind, forms) {
 const EMBEDDED = new Set(["model", "texts", "dimensions", "prompt_name"]);
 
 // What OpenAI's library has no argument for goes through extra_body.
-const OTHERS = /^(top_k|min_p|repetition_penalty|length_penalty|use_beam_search|stop_token_ids|allowed_token_ids|ignore_eos|min_tokens|priority|return_token_ids|return_tokens_as_token_ids|prompt_logprobs|truncate_prompt_tokens|add_generation_prompt|prompt_name|structured_outputs)$/;
+const OTHERS = /^(top_k|min_p|repetition_penalty|length_penalty|use_beam_search|stop_token_ids|allowed_token_ids|ignore_eos|min_tokens|priority|return_token_ids|return_tokens_as_token_ids|prompt_logprobs|truncate_prompt_tokens|add_generation_prompt|prompt_name|structured_outputs|chat_template_kwargs|thinking_token_budget)$/;
 function openai(body) {
   const own = Object.entries(body).filter(([name]) => !OTHERS.test(name)), extra = Object.entries(body).filter(([name]) => OTHERS.test(name));
   return [...own, ...(extra.length ? [["extra_body", Object.fromEntries(extra)]] : [])].map(([name, value]) => `    ${name}=${python(value)},`);

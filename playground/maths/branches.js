@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{id: number, bytes: Uint8Array, logprob?: number, logit?: number, top: {id: number, bytes: Uint8Array, logprob: number}[], isPicked?: boolean, text?: string, isCut?: boolean}} Token
- * @typedef {{id: number, parent: Branch|null, keep: number, tokens: Token[], prompt: string, model: string, settings: Object, text: string, finish: string, usage?: Object, timings?: Object, error?: string}} Branch
+ * @typedef {{id: number, parent: Branch|null, keep: number, tokens: Token[], prompt: string, model: string, settings: Object, text: string, finish: string, thoughts?: number, usage?: Object, timings?: Object, error?: string}} Branch `thoughts` is how many of its tokens come before its answer, whose text is `text`
  */
 
 /** @param {string} text in base64 */
@@ -41,13 +41,30 @@ export function owner(branch, place) {
 
 /** Tokens of a path with their texts; `isCut` are those that end the text and are not in it: the end of text, or what a stop text took away. */
 export function written(branch) {
-  const tokens = path(branch), all = texts(tokens), start = branch.keep, whole = all.slice(start).join(""), isKnown = branch.finish === "FINISH_REASON_STOP" && whole.startsWith(branch.text);
-  let length = 0;
+  const { thoughts = 0 } = branch, tokens = path(branch), all = texts(tokens), start = branch.keep + thoughts, whole = all.slice(start).join("");
+  const spaces = thoughts ? Math.max(0, whole.indexOf(branch.text)) : 0, isKnown = branch.finish === "FINISH_REASON_STOP" && whole.startsWith(branch.text, spaces);
+  let length = -spaces;
   return tokens.map((token, index) => {
     const isCut = isKnown && index >= start && length >= branch.text.length && all[index] !== "";
     if (index >= start) length += all[index].length;
     return { ...token, text: all[index], isCut };
   });
+}
+
+/** How many tokens of a branch are thoughts, once those of a piece of its output are added to it, and its text not yet. */
+export function numThoughts({ tokens, text: answer, thoughts = 0 }, { reasoning, text }) {
+  if (answer) return thoughts;
+  if (!text) return reasoning || thoughts ? tokens.length : 0;
+  const all = texts(tokens);
+  let left = all.join("").lastIndexOf(text);
+  if (left <= 0) return left ? thoughts : 0;
+  return all.findIndex((each) => (left -= each.length) < 0);
+}
+
+/** How many tokens of a path are thoughts; where a branch begins within them, none: it has the rest and its marker in its text. */
+export function thoughtsOf(branch) {
+  const [{ thoughts = 0, text }, ...later] = lineage(branch);
+  return !later.length || (text && later.every(({ keep }) => keep >= thoughts)) ? thoughts : 0;
 }
 
 /** The rank of a token among the likeliest, from 1; 0 if it is not among them. */
