@@ -172,8 +172,8 @@ class FakeDecoder(Holdable[DecoderRun], SlotDecoder):
     """A decoder of bytes: its favourite next token is `next_id` of all tokens in the slot.
 
     A cache that is wrong in any token or its place gives another answer. It refuses what ONNX
-    Runtime's attention does not take, and with `has_states` a part of a slot. With an adapter of shift s, a slot has each token as
-    `adapted_id(token, s)`.
+    Runtime's attention does not take, and with `has_states` a part of a slot. With an adapter of
+    shift s, a slot has each token as `adapted_id(token, s)`.
     """
 
     def __init__(

@@ -115,8 +115,8 @@ class OnnxDecoder(SlotDecoder):
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot.
 
-        States are copied whole, and so they must be of `num_tokens`. Of no tokens nothing is copied:
-        what a slot had before its sequence begins is nobody's.
+        States are copied whole, and so they must be of `num_tokens`. A slot whose sequence has not
+        begun has those of another one, which are not copied.
         """
         if not num_tokens:
             return

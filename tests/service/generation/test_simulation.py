@@ -211,8 +211,9 @@ def test_every_sequence_ends_once_with_the_tokens_it_gets_alone(
 ) -> None:
     """200 seeds of 120 events, about 8,000 sequences; then all is served to its end.
 
-    With states a slot is copied whole or not at all, and goes on from all of its tokens. Who was aborted, or was in a failed step, has a beginning of those tokens. Who is first in
+    Who was aborted, or was in a failed step, has a beginning of those tokens. Who is first in
     line is passed by nobody and starts within the bound; chunks go in every other step at least.
+    Slots with states are copied whole, and go on from all of their tokens.
     """
     for seed in SEEDS[first : first + 100]:
         simulation = Simulation(seed, can_reuse_prefixes, has_states)
