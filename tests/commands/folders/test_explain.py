@@ -147,7 +147,7 @@ def test_the_page_has_whole_names_and_commands_that_can_be_copied(tmp_path: Path
 def test_the_commands_have_the_flags_that_were_given(tmp_path: Path) -> None:
     """Each line with those that it has, so that what it makes is what was explained."""
     folder = classifier(tmp_path / "folder")
-    flags = ["--precision", "fp32", "--compare", "none", "--offline"]
+    flags = ["--precision", "fp32", "--offline", "--compare", "none"]
     serving, importing, exporting, _ = explained(folder, *flags)["commands"]
     assert serving == f"attendant serve {folder} {' '.join(flags)}"
     assert importing.endswith(" --compare none")
