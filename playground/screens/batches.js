@@ -51,7 +51,7 @@ export default function build(screen) {
 
   function show(batches, names) {
     const focused = document.activeElement?.dataset.key;
-    fill(list, batches.length ? table(["File", "Begun", "Requests", "State", "Progress", ""], batches.map((batch) => row(batch, names.get(batch.input_file_id) ?? batch.input_file_id)), { caption: "Batches" }) : h("p", { class: "placeholder" }, "No batch has been begun."));
+    fill(list, batches.length ? table(["File", "Progress", "State", "", "Requests", "Begun"], batches.map((batch) => row(batch, names.get(batch.input_file_id) ?? batch.input_file_id)), { caption: "Batches" }) : h("p", { class: "placeholder" }, "No batch has been begun."));
     if (focused) list.querySelector(`[data-key="${focused}"]`)?.focus();
   }
 
@@ -59,8 +59,8 @@ export default function build(screen) {
     const action = (words, onclick) => h("button", { class: "plain", "aria-label": `${words} of ${name}`, data: { key: `${id}-${words}` }, onclick: () => attempt(onclick) }, words);
     const save = (of, kind) => async () => download(`${id}-${kind}.jsonl`, await (await request(`v1/files/${of}/content`)).blob());
     const progress = h("div", null, h("progress", { max: total || 1, value: completed + failed, "aria-label": `Progress of ${name}` }), h("div", { class: "small soft" }, `${count(completed + failed)} of ${plural(total, "request")}${failed ? `, ${count(failed)} failed` : ""}`));
-    return [name, new Date(created_at * 1000).toLocaleString(), endpoint, h("span", null, status.replace("_", " "), errors && h("div", { class: "small soft" }, visible(errors.data[0].message))), progress, h("span", { class: "row" },
-      ["validating", "in_progress"].includes(status) && action("Cancel", () => json(`v1/batches/${id}/cancel`, { method: "POST" })), output_file_id && action("Results", save(output_file_id, "results")), error_file_id && action("Errors", save(error_file_id, "errors")))];
+    return [name, progress, h("span", null, status.replace("_", " "), errors && h("div", { class: "small soft" }, visible(errors.data[0].message))), h("span", { class: "row" },
+      ["validating", "in_progress"].includes(status) && action("Cancel", () => json(`v1/batches/${id}/cancel`, { method: "POST" })), output_file_id && action("Results", save(output_file_id, "results")), error_file_id && action("Errors", save(error_file_id, "errors"))), endpoint, new Date(created_at * 1000).toLocaleString()];
   }
 
   screen.onstart = refresh;

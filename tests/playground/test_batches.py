@@ -40,7 +40,8 @@ async def upload(page: Page, name: str, *lines: Any) -> None:
 async def saved(page: Page, button: str) -> Any:
     async with page.expect_download() as told:
         await page.get_by_role("button", name=button).click()
-    return json.loads(Path(await (await told.value).path()).read_text())
+    path = Path(await (await told.value).path())
+    return json.loads(path.read_text())  # noqa: ASYNC240 - a few bytes
 
 
 async def test_a_file_is_uploaded_and_its_results_and_errors_are_saved(tab: Opened) -> None:
@@ -65,14 +66,17 @@ async def test_a_file_that_is_no_batch_fails_with_its_reason(tab: Opened) -> Non
 
 
 async def test_a_batch_is_cancelled(tab: Opened, server: Served) -> None:
+    """The model is busy with another request until the batch has ended."""
+    held = await server.hold("mini")
     page = await tab.open("#/batches")
-    long = {**GOOD["body"], "max_tokens": 50} if isinstance(GOOD["body"], dict) else {}
-    await upload(
-        page, "long.jsonl", *({**GOOD, "custom_id": f"{n}", "body": long} for n in range(3_000))
-    )
+    body = {"model": "mini", "input": ["a"]}
+    await upload(page, "long.jsonl", {**PLAIN_LINE, "url": "/v1/embeddings", "body": body})
     await page.get_by_role("button", name="Cancel of long.jsonl").click()
     row = page.get_by_role("row").filter(has_text="long.jsonl")
     await expect(row).to_contain_text("cancelled")
+    await expect(row).to_contain_text("0 of 1 request")
+    server.release("mini")
+    await held
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -94,9 +98,11 @@ async def test_a_server_that_keeps_no_batches_says_what_turns_them_on(
     browser: Browser, tmp_path: Path
 ) -> None:
     write_chat_model(tmp_path)
-    async with serving(tmp_path, http_port=0) as served:
-        async with opened(browser, f"http://127.0.0.1:{served.app.http_port}/") as tab:
-            page = await tab.open("#/batches")
-            await expect(page.get_by_text("--batch-folder FOLDER")).to_be_visible()
-            await expect(page.get_by_role("button", name="Upload a file")).to_be_hidden()
-            tab.complaints.clear()  # the browser's own line about the status 501
+    async with (
+        serving(tmp_path, http_port=0) as served,
+        opened(browser, f"http://127.0.0.1:{served.app.http_port}/") as tab,
+    ):
+        page = await tab.open("#/batches")
+        await expect(page.get_by_text("--batch-folder FOLDER")).to_be_visible()
+        await expect(page.get_by_role("button", name="Upload a file")).to_be_hidden()
+        tab.complaints.clear()  # the browser's own line about the status 501
