@@ -27,10 +27,10 @@ export const addressOf = (path) => new URL(path.replace(/^\//, ""), document.bas
 
 /**
  * The answer, whatever its form. Throws `ApiError`.
- * @param {{method?: string, body?: any, signal?: AbortSignal, headers?: Record<string, string>, asks?: boolean}} [options] `asks`: for a token that is missing
+ * @param [options] `asks`: for a token that is missing
  */
 export async function request(path, { method, body, signal, headers = {}, asks = true } = {}) {
-  const isRaw = body instanceof Uint8Array || body instanceof Blob || body instanceof ArrayBuffer;
+  const isRaw = body instanceof Uint8Array || body instanceof Blob || body instanceof FormData || body instanceof ArrayBuffer;
   const sent = body === undefined ? undefined : isRaw ? body : JSON.stringify(body);
   for (;;) {
     const own = { ...headers, ...session.keys, ...(session.token && { authorization: `Bearer ${session.token}` }), ...(body !== undefined && !isRaw && { "content-type": "application/json" }) };

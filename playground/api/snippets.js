@@ -7,7 +7,7 @@ const indented = (value, by = 4) => JSON.stringify(value, null, 2).replaceAll("\
 const isEvents = ({ path, isStream }) => isStream && path.startsWith("api/");
 const NAMED = { true: "True", false: "False", null: "None" };
 
-/** A value as Python writes it. @param {number} [by] spaces before further lines */
+/** A value as Python writes it. @param [by] spaces before further lines */
 export const python = (value, by = 4) => indented(value, by).replace(/"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b/g, (each) => NAMED[each] ?? each);
 
 export function curl({ method, path, body, isStream }, base, hasToken) {

@@ -8,7 +8,7 @@ export const listed = (text) => [...new Set(text.split(/[,\n]/).map((word) => wo
 
 /**
  * The words that are one token, and of the others why they are not.
- * @param {{model: {name: string}, call: Function}} context of a run @returns {Promise<{known: string[], reasons: string[]}>}
+ * @param context of a run
  */
 export async function oneToken(words, { model, call }) {
   if (!words.length) return { known: [], reasons: [] };

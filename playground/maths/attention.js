@@ -14,14 +14,14 @@ export function matrixOf({ heads, rows, columns, values }, layer, head) {
 /** The matrices of some heads of a layer. Without `heads`, of all. */
 export const matricesOf = (weights, layer, heads = Array.from({ length: weights.heads }, (_, head) => head)) => heads.map((head) => matrixOf(weights, layer, head));
 
-/** @param {Float32Array[]} matrices of one size */
+/** @param matrices of one size */
 export function mean(matrices) {
   const sum = new Float32Array(matrices[0].length);
   for (const each of matrices) for (let i = 0; i < sum.length; i++) sum[i] += each[i];
   return sum.map((value) => value / matrices.length);
 }
 
-/** The largest of each cell. @param {Float32Array[]} matrices of one size */
+/** The largest of each cell. @param matrices of one size */
 export function largest(matrices) {
   const most = matrices[0].slice();
   for (const each of matrices) for (let i = 0; i < most.length; i++) if (each[i] > most[i]) most[i] = each[i];
@@ -30,7 +30,7 @@ export function largest(matrices) {
 
 /**
  * Attention rollout (Abnar and Zuidema, 2020): what comes through all layers, half of each token being its residual.
- * @param {Float32Array[]} layers the heads' mean of each, square, the first one first
+ * @param layers the heads' mean of each, square, the first one first
  */
 export function rollout(layers, size) {
   let rolled = new Float32Array(size * size);

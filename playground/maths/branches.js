@@ -5,7 +5,7 @@
  * @typedef {{id: number, parent: Branch|null, keep: number, tokens: Token[], prompt: string, model: string, settings: Object, text: string, finish: string, thoughts?: number, usage?: Object, timings?: Object, error?: string}} Branch `thoughts` is how many of its tokens come before its answer, whose text is `text`
  */
 
-/** @param {string} text in base64 */
+/** @param text in base64 */
 export const bytesOf = (text) => Uint8Array.from(atob(text ?? ""), (each) => each.charCodeAt(0));
 
 /** A token of the API. */
@@ -88,7 +88,7 @@ export class History {
   #all;
   #at = 0;
 
-  /** @param {number} most that are kept */
+  /** @param most that are kept */
   constructor(first, most) { [this.#all, this.most] = [[first], most]; }
 
   get now() { return this.#all[this.#at]; }

@@ -1,6 +1,6 @@
 // Forms of outputs: what can be seen to be wrong with one before it is sent, and with an output of it.
 
-/** What is wrong with a form; "" of one that only the server can judge. @param {string} kind of SamplingParams */
+/** What is wrong with a form; "" of one that only the server can judge. @param kind of SamplingParams */
 export function faultOf(kind, text) {
   if (!kind) return "";
   if (!text.trim()) return "Write the form that the output shall have.";

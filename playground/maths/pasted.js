@@ -1,6 +1,6 @@
 // Texts out of pasted lines, or of comma- or tab-separated values (RFC 4180).
 
-/** @returns {string[][]} rows; quoted fields may have commas and line breaks */
+/** @returns rows; quoted fields may have commas and line breaks */
 export function parseCsv(text, comma = ",") {
   const rows = [[]];
   let field = "", isQuoted = false;

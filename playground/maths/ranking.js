@@ -2,7 +2,7 @@
 
 /**
  * One ranking of what parts of a list were answered, best first; equals stay in the list's order.
- * @param {{index: number, score: number}[][]} parts each with places in its own part @param {number} size of a part @param {number} [most] 0 for all @returns {{index: number, score: number}[]}
+ * @param {{index: number, score: number}[][]} parts each with places in its own part @param size of a part @param [most] 0 for all @returns {{index: number, score: number}[]}
  */
 export function merged(parts, size, most = 0) {
   const all = parts.flatMap((results, part) => results.map((each) => ({ ...each, index: part * size + (each.index ?? 0) })));

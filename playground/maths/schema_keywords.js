@@ -22,7 +22,7 @@ export const EXPECTED = {
   minLength: COUNT, maxLength: COUNT, minItems: COUNT, maxItems: COUNT, minProperties: COUNT, maxProperties: COUNT,
 };
 
-/** What the server does not take in a schema, with lines and places. @param {string} text an object in JSON @returns {string} "" where nothing is seen */
+/** What the server does not take in a schema, with lines and places. @param text an object in JSON @returns "" where nothing is seen */
 export function schemaMarks(text) {
   const lines = linesOf(text), marks = [];
   for (const [keyword, value, path] of keywordsOf(JSON.parse(text), [])) {

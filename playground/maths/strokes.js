@@ -3,7 +3,7 @@
 export const SIDE = 280; // of the pad that strokes are drawn on
 const INK = 24; // a pixel with less is paper
 
-/** A stroke with another point, unless that is near to the last one. @param {number[]} stroke width, then x and y of each point */
+/** A stroke with another point, unless that is near to the last one. @param stroke width, then x and y of each point */
 export function extended(stroke, x, y, nearest = 3) {
   const [fromX, fromY] = stroke.slice(-2);
   return Math.hypot(x - fromX, y - fromY) < nearest ? stroke : [...stroke, Math.round(x), Math.round(y)];
@@ -17,7 +17,7 @@ function extent(masses) {
 
 /**
  * The drawing as an image. Fitted, its longer side takes 20 of 28 pixels, as in MNIST, or all of a very small image, and its centre of mass is in the middle as far as it fits.
- * @param {ArrayLike<number>} ink grey values of a square, row by row @param {number} side of it @param {number} rows of the image @returns {Uint8ClampedArray} grey values of the image
+ * @param ink grey values of a square, row by row @param side of it @param rows of the image @returns grey values of the image
  */
 export function seen(ink, side, columns, rows, isFitted = true) {
   const image = new Uint8ClampedArray(columns * rows), masses = [new Float64Array(side), new Float64Array(side)];

@@ -3,7 +3,7 @@
 const KINDS = { UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array, INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array, FP32: Float32Array, FP64: Float64Array, BOOL: Uint8Array };
 const isBig = (datatype) => datatype.endsWith("INT64");
 
-/** @param {any[]} values flat */
+/** @param values flat */
 export function toBytes(datatype, values) {
   if (datatype !== "BYTES") {
     const Kind = KINDS[datatype];
@@ -32,7 +32,7 @@ export function fromBytes(datatype, bytes) {
   return Array.from(new Kind(bytes.slice().buffer), (value) => (datatype === "BOOL" ? !!value : isBig(datatype) ? String(value) : value));
 }
 
-/** The body of a request with all inputs in binary, and the length of its header. @param {any} request its inputs have `data` */
+/** The body of a request with all inputs in binary, and the length of its header. @param request its inputs have `data` */
 export function pack({ inputs, ...others }) {
   const parts = inputs.map(({ datatype, data }) => toBytes(datatype, data));
   const listed = inputs.map(({ data: _, ...input }, index) => ({ ...input, parameters: { binary_data_size: parts[index].length } }));
@@ -40,7 +40,7 @@ export function pack({ inputs, ...others }) {
   return { body: joined([header, ...parts]), length: header.length };
 }
 
-/** The answer that such bytes are, with `data` in each output. @param {number} length of the header */
+/** The answer that such bytes are, with `data` in each output. @param length of the header */
 export function unpack(bytes, length) {
   const answer = JSON.parse(new TextDecoder().decode(bytes.subarray(0, length)));
   let at = length;

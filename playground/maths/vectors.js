@@ -6,10 +6,10 @@ export const dot = (a, b) => a.reduce((all, value, index) => all + value * b[ind
 
 export const norm = (vector) => Math.sqrt(dot(vector, vector));
 
-/** @returns {number} 0 where one has no direction */
+/** @returns 0 where one has no direction */
 export const cosine = (a, b) => dot(a, b) / (norm(a) * norm(b) || Infinity);
 
-/** @param {number[][]} vectors of one length */
+/** @param vectors of one length */
 export const mean = (vectors) => vectors[0].map((_, index) => sum(vectors.map((vector) => vector[index])) / vectors.length);
 
 /** Each vector with each, or with each of others. */
@@ -17,7 +17,7 @@ export const matrix = (vectors, measure = cosine, others = vectors) => vectors.m
 
 /**
  * An order in which like rows are neighbours: the two groups that are most alike on average become one, turned so that their likest ends meet.
- * @param {number[][]} alike square @returns {number[]} the rows' indices
+ * @param alike square @returns the rows' indices
  */
 export function clustered(alike) {
   const of = (a, b) => alike[a][b] + alike[b][a], ends = (a, b) => of(a.at(-1), b[0]), turned = (group) => [...group].reverse();

@@ -16,7 +16,7 @@ function contentOf(image) {
   return canvas.toDataURL().split(",")[1];
 }
 
-/** @param {string} file in base64 */
+/** @param file in base64 */
 const decoded = async (file) => createImageBitmap(new Blob([Uint8Array.from(atob(file), (each) => each.charCodeAt(0))]));
 
 /** Luma of pixels, as the server computes it. */

@@ -6,7 +6,6 @@ import { tabs } from "./shapes.js";
 
 const MOST_CHARACTERS = 200_000; // of an answer; more is left out of the page, not of the file
 
-/** @param {() => {call: import("../api/snippets.js").Call, answer: any} | null} last @returns {HTMLElement & {update: () => void}} */
 export function requestDrawer(last) {
   const base = addressOf("").replace(/\/$/, "");
   const answer = (value) => (value === undefined ? "There is no answer yet." : JSON.stringify(value, null, 2));

@@ -21,7 +21,7 @@ export class Screen {
   #saveSoon = debounced(() => this.#save(), 300);
   #runSoon = null;
 
-  /** @param {Object} entry of the catalogue @param {Record<string, string>} given values of the permalink */
+  /** @param entry of the catalogue @param given values of the permalink */
   constructor(entry, given, main) {
     Object.assign(this, { entry, given });
     /** Where controls go, and results. */

@@ -7,8 +7,8 @@ import { copyButton, download, fill, h, newId, roving } from "./h.js";
 
 /**
  * Bars with a label and a value: a list, so that it reads without the picture.
- * @param {{label: string, value: number, text?: string, isSecond?: boolean, isOn?: boolean, isOpen?: boolean, title?: string}[]} rows `isOpen`: whether all of a long label is shown
- * @param {{most?: number, least?: number, onpick?: (row: any, index: number) => void, label?: string, isToken?: boolean, isLong?: boolean}} [options] the values of the ends; a bar begins at 0. `isLong`: labels are whole sentences
+ * @param rows `isOpen`: whether all of a long label is shown
+ * @param [options] the values of the ends; a bar begins at 0. `isLong`: labels are whole sentences
  */
 export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.value)), least = 0, onpick, label, isToken, isLong } = {}) {
   const list = h("ul", { class: `bars${isLong ? " long-labels" : ""}`, "aria-label": label }), place = (value) => Math.min(Math.max((value - least) / (most - least), 0) || 0, 1), zero = place(0);
@@ -25,7 +25,7 @@ export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.val
 /**
  * A row of tokens, one stop of Tab; arrow keys go through it.
  * @param {{text: string, shade?: number, isWarm?: boolean, isOn?: boolean, title?: string}[]} tokens `shade` from 0 to 1
- * @param {{label: string, onfocus?: (index: number|null, element?: HTMLElement) => void, onpick?: (index: number, element: HTMLElement) => void, isMarked?: boolean}} options `onfocus` is called for hover, too; `isMarked` shows spaces
+ * @param options `onfocus` is called for hover, too; `isMarked` shows spaces
  */
 export function tokenRow(tokens, { label, onfocus, onpick, isMarked = false }) {
   const row = h("div", { class: "tokens", role: "group", "aria-label": label }), make = (token, index) => h("span", {
@@ -45,7 +45,7 @@ export function tokenRow(tokens, { label, onfocus, onpick, isMarked = false }) {
   return row;
 }
 
-/** Panels of which one is shown. @param {{label: string, panel: HTMLElement, onshow?: () => void}[]} tabs */
+/** Panels of which one is shown. */
 export function tabs(all, { label, at = 0 } = {}) {
   const list = h("div", { role: "tablist", "aria-label": label }), element = h("div", { class: "tabs" }, list);
   const buttons = all.map((tab, index) => {
@@ -71,7 +71,7 @@ export function tabs(all, { label, at = 0 } = {}) {
   return element;
 }
 
-/** A table; numbers are set to the right. @param {any[][]} rows texts, numbers or elements @param {{caption: string}} options */
+/** A table; numbers are set to the right. @param rows texts, numbers or elements @param {{caption: string}} options */
 export function table(head, rows, { caption }) {
   const isNumber = head.map((_, column) => rows.length > 0 && rows.every((row) => typeof row[column] === "number" || /^[−<]?[\d.,]+( %| ms| s)?$/.test(row[column])));
   const cell = (tag) => (value, column) => h(tag, { class: isNumber[column] ? "number" : null, scope: tag === "th" ? "col" : null }, value instanceof Node ? value : visible(String(value ?? "")));
@@ -79,7 +79,7 @@ export function table(head, rows, { caption }) {
     h("thead", null, h("tr", null, head.map((text, column) => cell(text === "" ? "td" : "th")(text, column)))), h("tbody", null, rows.map((row) => h("tr", null, row.map(cell("td")))))));
 }
 
-/** Buttons that copy and save a table. @param {string} name of the file @param {() => any[][]} rows with the head */
+/** Buttons that copy and save a table. @param name of the file @param rows with the head */
 export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => writeCsv(rows()), "Copy"), h("button", { class: "plain", onclick: () => download(`${name}.csv`, writeCsv(rows())) }, "Save CSV"));
 
 const shown = h("div", { class: "tip", role: "tooltip", hidden: true });

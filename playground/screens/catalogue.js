@@ -22,5 +22,6 @@ export const CATALOGUE = [
   { id: "similarity", title: "Similarity", group: "Vectors", tasks: ["embedding", "pair-scoring", "features"], needs: "an embedder", demo: "words" },
   { id: "images", title: "Images", group: "Images", tasks: ["image-classification", "image-attention"], needs: "an image classifier", demo: "digits" },
   { id: "models", title: "Models", group: "Server", tasks: [] },
+  { id: "batches", title: "Batches", group: "Server", tasks: [] },
   { id: "api", title: "API", group: "Server", tasks: [] },
 ];

@@ -45,7 +45,7 @@ export function generationSettings(screen, onchange) {
       other.initial = screen.model.name;
       other.value = names.includes(chosen) ? chosen : other.initial;
     },
-    /** @param {Object} form more of `sampling_params` */
+    /** @param form more of `sampling_params` */
     requests(form) {
       if (!isKept.value && !isReplayed) seed.value = Math.floor(Math.random() * 2 ** 31);
       isReplayed = false;

@@ -44,7 +44,7 @@ export default async function build(screen) {
     await show();
   }
 
-  /** @param {string} id the model's name, and behind a slash the version where there are several */
+  /** @param id the model's name, and behind a slash the version where there are several */
   async function choose(id) {
     chosen.value = id;
     screen.changed();

@@ -90,7 +90,7 @@ export function attention(screen) {
   element.append(controls, figure, tiles);
   return {
     element,
-    /** Asks for all matrices, as many layers at a time as an answer holds, and shows them. @returns {Promise<{label: string, score: number}[]>} the labels */
+    /** Asks for all matrices, as many layers at a time as an answer holds, and shows them. @returns the labels */
     async run({ model, call }, canvas, file) {
       const { max_tokens: size, num_layers: layers, num_heads: heads } = model, perCall = Math.max(1, Math.floor(MOST_VALUES / (heads * size * size))), values = new Float32Array(layers * heads * size * size);
       let answer;

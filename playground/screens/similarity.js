@@ -67,7 +67,7 @@ export default function build(screen) {
     draw();
   });
 
-  /** @param {number[][]} alike numbers, or else probabilities @param {(index: number) => HTMLElement[]} [detail] a text's own vector */
+  /** @param alike numbers, or else probabilities @param [detail] a text's own vector */
   function show(all, vectors, alike, isNumber, detail = (index) => stripe(vectors[index])) {
     const at = Math.min(line.value, all.length) - 1, most = isNumber && (!vectors || measure.value === "dot") ? undefined : 1, format = isNumber ? fixed : percent;
     const order = isOrdered.value && all.length <= MOST_ORDERED ? clustered(alike) : [...all.keys()];

@@ -10,7 +10,7 @@ import { table } from "../parts/shapes.js";
 
 const MOST_SHOWN = 512, MOST_SIDE = 128;
 
-/** @param {string} path that takes the tensors */
+/** @param path that takes the tensors */
 export function tensorConsole(screen, path, metadata, config, model) {
   const isOptional = (name) => config?.input?.find((input) => input.name === name)?.optional, result = h("div", { class: "stack" });
   const inputs = metadata.inputs.map(({ name, datatype, shape }) => {
@@ -20,7 +20,7 @@ export function tensorConsole(screen, path, metadata, config, model) {
   });
   const form = controls.choice(`form`, { label: "Form", options: ["JSON", "binary"], value: "JSON" });
 
-  /** Says at a field of an input what is wrong there. @returns {ApiError} for the whole form */
+  /** Says at a field of an input what is wrong there. @returns for the whole form */
   function fault(input, field, text) {
     input[field].error(text);
     input[field].focus();

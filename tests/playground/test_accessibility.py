@@ -21,7 +21,11 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 TALL = {"width": 1280, "height": 3_000}  # nothing is below the strip, where it could not be pressed
 RULES = {"light": TAGS, "dark": ["color-contrast"]}
 # What is on a screen without a model once it is complete; every other screen has a Run.
-LISTED = {"models": "main tbody tr", "api": "nav[aria-label=Operations] button"}
+LISTED = {
+    "models": "main tbody tr",
+    "batches": "main .placeholder",
+    "api": "nav[aria-label=Operations] button",
+}
 DONE = """() => {
     const results = [...document.querySelectorAll("main section[aria-busy]")];
     return results.length > 0 && results.every((each) => each.ariaBusy === "false");
