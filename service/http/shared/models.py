@@ -76,7 +76,11 @@ async def name_of(request: Request, given: str | None) -> str:
 def _own_names(request: Request, models: Mapping[str, ModelFacts]) -> list[str]:
     """The names of models without the further ones."""
     aliases = aliases_of(request.front.settings)
-    return [name for name in models if aliases.get(name) not in models]
+    return [
+        name
+        for name, model in models.items()
+        if (real := models.get(aliases.get(name, ""))) is None or model != real.also(name=name)
+    ]
 
 
 def _described(model: ModelFacts) -> dict[str, Any]:
