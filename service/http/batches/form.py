@@ -11,7 +11,6 @@ from email.message import Message
 from email.parser import HeaderParser
 from itertools import islice, pairwise
 
-from service.http.body import Body
 from service.http.status import HttpError, invalid
 
 MAX_PARTS = 16
@@ -32,7 +31,7 @@ class Part:
         return bytes(self.content).decode("utf-8", "replace")
 
 
-def parts_of(body: Body, content_type: str) -> dict[str, Part]:
+def parts_of(body: bytes | bytearray, content_type: str) -> dict[str, Part]:
     """The parts by name. Raises `HttpError`."""
     head = _headers(f"content-type: {content_type}".encode())
     boundary = head.get_boundary() or ""
@@ -59,7 +58,7 @@ def parts_of(body: Body, content_type: str) -> dict[str, Part]:
     return parts
 
 
-def _places(body: Body, mark: bytes) -> Iterator[int]:
+def _places(body: bytes | bytearray, mark: bytes) -> Iterator[int]:
     """Where the delimiters begin; the first one may have no line before it."""
     start = 0
     if body.startswith(mark[2:]):
