@@ -20,6 +20,7 @@ from commands.errors import INTERRUPTED, errors
 from commands.flags import argument, command_of, flag, flags_of
 from commands.folders.settings import FolderSettings
 from models.recipes.import_settings import ImportSettings
+from service.contract.files import find_folders
 from service.errors import SettingError
 from service.settings import Settings, join_address
 
@@ -46,6 +47,7 @@ def serve(sources: list[str] | None, adapter: list[str] | None, **values: Any) -
         _serve(**values)
         return
     if values["model_repository"] != Settings().model_repository:
+        find_folders(values["model_repository"])  # raises where there is none, before any export
         sources = [*sources, str(values["model_repository"])]
     from commands.folders.preparing import prepared
     from commands.folders.reports import Reports

@@ -1,7 +1,9 @@
 """`attendant explain`: arguments in, a page or JSON out."""
 
 import json
+from inspect import Parameter
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import typer
@@ -21,6 +23,7 @@ ONLY_SOURCES = ("refresh", "folder_cache_bytes")
 
 def _explain(
     *,
+    asked: typer.Context,
     source: str,
     precision: str,
     as_json: bool,
@@ -45,7 +48,7 @@ def _explain(
             plan = recognise(folder, wish)
             explanation = explained(
                 source, plan, settings, precision, folders.cache, has_values=outline is None
-            )
+            ).told_by(_given(asked), values)
             if outline is not None:
                 explanation = explanation.of_outline(given.where, outline)
     if as_json:
@@ -56,9 +59,22 @@ def _explain(
         raise typer.Exit(FAILURE)
 
 
+def _given(asked: typer.Context) -> dict[str, str]:
+    """The flags of the command line that `attendant serve` has too, as they are written there."""
+    written = {}
+    for each in asked.command.params:
+        name = str(each.name)
+        source, value = asked.get_parameter_source(name), asked.params.get(name)
+        is_flag = each.param_type_name == "option" and name != "as_json" and value is not False
+        if is_flag and source is not None and source.name == "COMMANDLINE":
+            written[name] = each.opts[0] + ("" if value is True else f" {quote(str(value))}")
+    return written
+
+
 explain = command_of(
     _explain,
     [
+        Parameter("asked", Parameter.KEYWORD_ONLY, annotation=typer.Context),
         argument("source", str, "Folder or hub id, as `attendant serve` takes it."),
         flag(
             "precision",

@@ -5,7 +5,7 @@ code knows; without it the page says that.
 docs/how-to/cuda.md says what was verified on CUDA.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,6 +46,17 @@ class Explanation:
     # None without PyTorch, where the plan refuses already, and where weights would be read.
     details: Details | None = None
     download_bytes: int = 0  # of files that are not in the hub's cache
+    serve_flags: str = ""  # that were given, before each a space; the import's among them
+    import_flags: str = ""
+
+    def told_by(self, given: Mapping[str, str], of_import: Collection[str]) -> "Explanation":
+        """The explanation whose commands have the flags that were given."""
+        importing = [flag for name, flag in given.items() if name in of_import]
+        return replace(
+            self,
+            serve_flags="".join(f" {flag}" for flag in given.values()),
+            import_flags="".join(f" {flag}" for flag in importing),
+        )
 
     def of_outline(self, hub_id: str, outline: "Outline") -> "Explanation":
         """The explanation of a repository whose weights are not here, named by its id."""
@@ -79,11 +90,11 @@ class Explanation:
             return list(self.plan.commands)
         source = quote(self.source)
         if self.plan.form in (REPOSITORY.name, ONNX.name):
-            return [f"attendant serve {source}"]
+            return [f"attendant serve {source}{self.serve_flags}"]
         checkpoint, name = f"build/checkpoints/{self.plan.name}", self.plan.name
         return [
-            f"attendant serve {source}",
-            f"attendant import {source} {checkpoint}",
+            f"attendant serve {source}{self.serve_flags}",
+            f"attendant import {source} {checkpoint}{self.import_flags}",
             f"attendant export {checkpoint} --name {name} --precision {self.cost.precision}",
             "attendant serve",
         ]

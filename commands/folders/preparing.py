@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator
         sources += bases_beside
         served_as = ", ".join(f"{base.where} as {base.name}" for base in bases_beside)
         reports.say(f"adapters alone are served beside the bases that they name: {served_as}")
+    for source in sources:
+        if source.is_folder and not isdir(source.where):  # a missing one, or a file
+            recognise(Path(source.where)).check()
     adapters = (*wishes.adapters, *alone)
     names = [name for source in sources for name in _names_of(source)]
     _check_names([*names, *(adapter.name for adapter in adapters)])
@@ -196,8 +200,6 @@ def _contents_of(source: Source, wishes: Wishes, commit: str | None) -> tuple[Pa
     """
     folder = Path(source.where)
     if source.is_folder:
-        if not folder.is_dir():
-            recognise(folder).check()
         return folder, contents_of(folder)
     if commit is None:  # the hub does not answer, and its cache is asked
         folder = _fetched(source, wishes)

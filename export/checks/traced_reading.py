@@ -5,12 +5,14 @@ A cap on scores, which shows only where scores are large, is compared in the ope
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper
+from torch import nn
 
 from export.checks.parity import Parity, compare_batch, pad, run_network
 from export.checks.traced_decoding import (
@@ -26,7 +28,7 @@ from export.errors import ExportError
 from export.graphs.graph import OPSET, open_session
 from export.graphs.traced.attention import Layer
 from export.graphs.traced.rows import NODE, layers_of_reader
-from models.networks.traced_readers import TracedReader
+from models.networks.traced_readers import TracedReader, network_of
 
 ROW_TOKENS = (1, 2, 7, 40)
 NUM_ALONE = 24  # tokens of the operator alone
@@ -35,6 +37,8 @@ NUM_ALONE = 24  # tokens of the operator alone
 def check_reader(reader: TracedReader, graph: onnx.ModelProto) -> dict[str, Parity]:
     """The differences of a float32 graph. Raises `ExportError` where it computes something else."""
     layers = layers_of_reader(reader)
+    if not layers:
+        check_longest(reader)
     check_alone(layers, graph)
     rows = rows_of(reader, layers)
     halves = [[0] * (len(row) - len(row) // 2) + [1] * (len(row) // 2) for row in rows]
@@ -69,6 +73,36 @@ def rows_of(reader: TracedReader, layers: Sequence[Layer]) -> list[list[int]]:
                 row[2 * place + 2] = token
         rows.append(row)
     return rows
+
+
+def check_longest(reader: TracedReader) -> None:
+    """Raise `ExportError` where attention of a network's own is another for the longest texts.
+
+    It may choose by the length of each text, which rows of up to `LONGEST_PROMPT` tokens tell. Or
+    it changes its modules for the first short text: then all that came after it, the reference
+    too, was computed by those.
+    """
+    most = reader.config.max_positions
+    if most > LONGEST_PROMPT:
+        raise ExportError(
+            f"texts have up to {most} tokens, and attention of a network's own is compared for at "
+            f"most {LONGEST_PROMPT}: choose a --context of {LONGEST_PROMPT} or fewer"
+        )
+    fresh, own = network_of(reader.config).eval(), _kinds(reader.network)
+    if own.items() <= _kinds(fresh).items():
+        return
+    ids = torch.zeros(1, most, dtype=torch.int64)
+    with torch.inference_mode(), suppress(Exception):  # what fails here is not as short texts are
+        fresh(**reader.inputs(ids, torch.ones_like(ids), None))
+    if not own.items() <= _kinds(fresh).items():
+        raise ExportError(
+            f"texts of {most} tokens are computed by other modules of "
+            f"{type(reader.network).__name__} than short ones: choose a shorter --context"
+        )
+
+
+def _kinds(network: nn.Module) -> dict[str, type[nn.Module]]:
+    return {name: type(module) for name, module in network.named_modules()}
 
 
 def check_alone(layers: Sequence[Layer], graph: onnx.ModelProto) -> None:

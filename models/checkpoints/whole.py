@@ -24,8 +24,8 @@ def check_is_whole(folder: Path, names: Collection[str]) -> None:
         raise CheckpointError(f"{folder} is empty: give the folder of a model's files, or a hub id")
     if is_complete(names) or MODULES_FILE in names:
         return
-    has_weights = bool(weights_in(names)) or any(map(is_weight, names))
-    if has_weights and CONFIG_FILE in names:
+    weights = weights_in(names) or min(filter(is_weight, names), default="")
+    if weights and CONFIG_FILE in names:
         return  # its weights have other names, which an error names later
     inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and _has_model(path)]
     if inner:
@@ -35,9 +35,8 @@ def check_is_whole(folder: Path, names: Collection[str]) -> None:
             f"{folder} has no model itself, and its folders have: attendant serve {shown}{more}"
         )
     files = sorted(name for name in names if "/" not in name)
-    if has_weights:
-        lacking = f"{weights_in(names) or files[0]} and no {CONFIG_FILE}, which says what network"
-        lacking += " its weights are of"
+    if weights:
+        lacking = f"{weights} and no {CONFIG_FILE}, which says what network its weights are of"
     elif CONFIG_FILE in names:
         lacking = f"{CONFIG_FILE} and no weights ({', '.join(WEIGHT_FORMS)})"
     else:

@@ -63,20 +63,7 @@ class TracedReader(TextNetwork):
     @classmethod
     def of(cls, config: TracedReaderConfig, **options: Any) -> Self:  # noqa: ANN401
         """A network whose weights are not set; tables that are no weights are."""
-        import transformers
-        from transformers.initialization import no_init_weights
-
-        values = dict(config.values)
-        made = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
-        with torch.device("cpu"), no_init_weights(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            factory: Any = getattr(transformers, config.factory)
-            network = factory.from_config(
-                made, dtype=torch.float32, attn_implementation=EAGER, trust_remote_code=False
-            )
-        network.tie_weights()
-        return cls(without_pooler(network) if config.factory == "AutoModel" else network, config,
-                   **options)  # fmt: skip
+        return cls(network_of(config), config, **options)
 
     @property
     def body_of_network(self) -> nn.Module:
@@ -307,6 +294,23 @@ class TracedYesNoScorer(TracedReader):
     def answer(self, made: Any, mask_BS: Tensor) -> Tensor:  # noqa: ANN401
         logits: Tensor = self.output(pool(made.last_hidden_state, mask_BS, "last"))
         return logits
+
+
+def network_of(config: TracedReaderConfig) -> Any:  # noqa: ANN401 - of transformers
+    """A network that has read nothing yet, without weights."""
+    import transformers
+    from transformers.initialization import no_init_weights
+
+    values = dict(config.values)
+    made = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+    with torch.device("cpu"), no_init_weights(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        factory: Any = getattr(transformers, config.factory)
+        network = factory.from_config(
+            made, dtype=torch.float32, attn_implementation=EAGER, trust_remote_code=False
+        )
+    network.tie_weights()
+    return without_pooler(network) if config.factory == "AutoModel" else network
 
 
 def without_pooler(network: Any) -> Any:  # noqa: ANN401

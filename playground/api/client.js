@@ -6,16 +6,15 @@ const TOKEN = "attendant-token", KEYS = "attendant-keys";
 export const session = {
   get token() { return sessionStorage.getItem(TOKEN) ?? ""; },
   set token(value) { value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN); },
-  /** Keys of restricted groups of calls, by their headers. @type {Record<string, string>} */
+  /** Keys of restricted groups of calls, by their headers. */
   get keys() { return JSON.parse(sessionStorage.getItem(KEYS) ?? "{}"); },
   set keys(value) { sessionStorage.setItem(KEYS, JSON.stringify(value)); },
-  /** Asks for a token after a 401, for the key of a header after a 403; gives whether there is another one. Set by the shell. @type {(text: string, header?: string) => Promise<boolean>} */
+  /** Asks for a token after a 401, for the key of a header after a 403; gives whether there is another one. Set by the shell. */
   ask: async () => false,
 };
 
 /** What the server answered in place of what was called for. */
 export class ApiError extends Error {
-  /** @param {number} status @param {string} message @param {string|null} [param] */
   constructor(status, message, param = null) {
     super(message);
     this.status = status;
@@ -23,13 +22,12 @@ export class ApiError extends Error {
   }
 }
 
-/** The address of a path of the API, beside the page. @param {string} path */
+/** The address of a path of the API, beside the page. */
 export const addressOf = (path) => new URL(path.replace(/^\//, ""), document.baseURI.replace(/#.*$/, "")).href;
 
 /**
  * The answer, whatever its form. Throws `ApiError`.
- * @param {string} path @param {{method?: string, body?: any, signal?: AbortSignal, headers?: Record<string, string>, asks?: boolean}} [options] `asks`: for a token that is missing
- * @returns {Promise<Response>}
+ * @param {{method?: string, body?: any, signal?: AbortSignal, headers?: Record<string, string>, asks?: boolean}} [options] `asks`: for a token that is missing
  */
 export async function request(path, { method, body, signal, headers = {}, asks = true } = {}) {
   const isRaw = body instanceof Uint8Array || body instanceof Blob || body instanceof ArrayBuffer;
@@ -50,12 +48,12 @@ export async function request(path, { method, body, signal, headers = {}, asks =
   }
 }
 
-/** The parsed answer, null of an empty one. @returns {Promise<any>} */
+/** The parsed answer, null of an empty one. */
 export async function json(path, options) {
   return JSON.parse((await (await request(path, options)).text()) || "null");
 }
 
-/** The events of an answer, parsed; the stream ends when the caller leaves the loop. @returns {AsyncGenerator<any>} */
+/** The events of an answer, parsed; the stream ends when the caller leaves the loop. */
 export async function* events(path, { headers, ...options }) {
   const response = await request(path, { ...options, headers: { ...headers, accept: "text/event-stream" } });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader(), parser = new EventReader();

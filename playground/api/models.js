@@ -5,7 +5,6 @@ import { json } from "./client.js";
 /** @typedef {{name: string, version: string, task: string, max_tokens: number, labels: string[], example: string, symbols: string[]}} Model as ListModels has it */
 
 class Models extends EventTarget {
-  /** @type {Model[]} */
   list = [];
   /** Whether the server has given its list; until then an empty one says nothing. */
   isKnown = false;
@@ -19,7 +18,7 @@ class Models extends EventTarget {
     if (before !== JSON.stringify(models)) this.dispatchEvent(new Event("change"));
   }
 
-  /** The highest version of each model that a screen can use, in the order of its tasks and by name. @param {{tasks: string[], fits?: (model: Model) => boolean}} entry @returns {Model[]} */
+  /** The highest version of each model that a screen can use, in the order of its tasks and by name. @param {{tasks: string[], fits?: (model: Model) => boolean}} entry */
   of({ tasks, fits = () => true }) {
     const best = new Map();
     for (const model of this.list) if (tasks.includes(model.task) && fits(model) && !(+best.get(model.name)?.version > +model.version)) best.set(model.name, model);
@@ -29,7 +28,7 @@ class Models extends EventTarget {
 
 export const models = new Models();
 
-/** The results of as many calls as the lists need. @param {Record<string, any[]>} lists of one length @param {(part: Record<string, any[]>) => Promise<{results: any[]}>} call @returns {Promise<any[]>} */
+/** The results of as many calls as the lists need. @param {Record<string, any[]>} lists of one length @param {(part: Record<string, any[]>) => Promise<{results: any[]}>} call */
 export async function inParts(lists, call) {
   const all = [], most = models.mostTexts;
   do all.push(...(await call(Object.fromEntries(Object.entries(lists).map(([name, values]) => [name, values.slice(all.length, all.length + most)])))).results);

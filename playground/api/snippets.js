@@ -7,10 +7,9 @@ const indented = (value, by = 4) => JSON.stringify(value, null, 2).replaceAll("\
 const isEvents = ({ path, isStream }) => isStream && path.startsWith("api/");
 const NAMED = { true: "True", false: "False", null: "None" };
 
-/** A value as Python writes it. @param {any} value @param {number} [by] spaces before further lines */
+/** A value as Python writes it. @param {number} [by] spaces before further lines */
 export const python = (value, by = 4) => indented(value, by).replace(/"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b/g, (each) => NAMED[each] ?? each);
 
-/** @param {Call} call @param {string} base @param {boolean} hasToken */
 export function curl({ method, path, body, isStream }, base, hasToken) {
   const parts = [`curl ${isStream ? "-N " : ""}${method && method !== "POST" ? `-X ${method} ` : ""}${base}/${path}`];
   if (hasToken) parts.push('-H "Authorization: Bearer $TOKEN"');
@@ -19,7 +18,7 @@ export function curl({ method, path, body, isStream }, base, hasToken) {
   return parts.join(" \\\n  ");
 }
 
-/** With OpenAI's library for its paths, Cohere's for rankings, Triton's for /v2, and requests for the others. @param {Call} call @param {string} base @param {boolean} hasToken */
+/** With OpenAI's library for its paths, Cohere's for rankings, Triton's for /v2, and requests for the others. */
 export function inPython({ method, path, body, isStream }, base, hasToken) {
   const token = hasToken ? ["import os", ""] : [];
   const [kind, alike] = ofOpenai({ path, body, isStream });
@@ -49,9 +48,9 @@ function ofOpenai({ path, body, isStream }) {
   const [, own] = path.match(/^v1\/(completions|chat\/completions|embeddings)$/) ?? [];
   if (own) return [own, body];
   if (path === "api/Embed" && Object.keys(body).every((name) => EMBEDDED.has(name))) return ["embeddings", { model: body.model, input: body.texts, ...(body.dimensions && { dimensions: body.dimensions }), ...(body.prompt_name && { prompt_name: body.prompt_name }) }];
-  const { model, text, token_ids: tokens, conversation, sampling_params: { logprobs, stop, fit_max_tokens: _, json_schema: schema, regex, choice, lark, ...params } = {} } = body ?? {};
-  if (!/^api\/Generate/.test(path) || params.max_tokens === 0 || params.beam_width || Object.keys(conversation ?? {}).some((name) => name !== "messages")) return [];
-  const [kind, given] = conversation ? ["chat/completions", { messages: conversation.messages, ...(logprobs && { logprobs: true, top_logprobs: Math.min(20, logprobs) }) }]
+  const { model, text, token_ids: tokens, conversation, sampling_params: { logprobs, stop, fit_max_tokens: _, json_schema: schema, regex, choice, lark, max_reasoning_tokens: budget, ...params } = {} } = body ?? {};
+  if (!/^api\/Generate/.test(path) || params.max_tokens === 0 || params.beam_width || Object.keys(conversation ?? {}).some((name) => !["messages", "template_variables"].includes(name))) return [];
+  const [kind, given] = conversation ? ["chat/completions", { messages: conversation.messages, ...(conversation.template_variables && { chat_template_kwargs: JSON.parse(conversation.template_variables) }), ...(budget !== undefined && { thinking_token_budget: budget }), ...(logprobs && { logprobs: true, top_logprobs: Math.min(20, logprobs) }) }]
     : ["completions", { prompt: tokens?.ids ?? text, ...(logprobs && { logprobs: Math.min(5, logprobs) }) }]; // the most that it takes
   return [kind, { model, ...given, ...params, ...formIn(kind, { json: schema && JSON.parse(schema), regex, choice: choice?.texts, grammar: lark }), ...(stop?.length && { stop }), ...(isStream && { stream: true }) }];
 }
@@ -66,13 +65,12 @@ function formIn(kind, forms) {
 const EMBEDDED = new Set(["model", "texts", "dimensions", "prompt_name"]);
 
 // What OpenAI's library has no argument for goes through extra_body.
-const OTHERS = /^(top_k|min_p|repetition_penalty|length_penalty|use_beam_search|stop_token_ids|allowed_token_ids|ignore_eos|min_tokens|priority|return_token_ids|return_tokens_as_token_ids|prompt_logprobs|truncate_prompt_tokens|add_generation_prompt|prompt_name|structured_outputs)$/;
+const OTHERS = /^(top_k|min_p|repetition_penalty|length_penalty|use_beam_search|stop_token_ids|allowed_token_ids|ignore_eos|min_tokens|priority|return_token_ids|return_tokens_as_token_ids|prompt_logprobs|truncate_prompt_tokens|add_generation_prompt|prompt_name|structured_outputs|chat_template_kwargs|thinking_token_budget)$/;
 function openai(body) {
   const own = Object.entries(body).filter(([name]) => !OTHERS.test(name)), extra = Object.entries(body).filter(([name]) => OTHERS.test(name));
   return [...own, ...(extra.length ? [["extra_body", Object.fromEntries(extra)]] : [])].map(([name, value]) => `    ${name}=${python(value)},`);
 }
 
-/** @param {Call} call @param {string} base @param {boolean} hasToken */
 export function inJavaScript({ method, path, body, isStream }, base, hasToken) {
   const headers = { ...(body !== undefined && { "content-type": "application/json" }), ...(isEvents({ path, isStream }) && { accept: "text/event-stream" }) };
   const lines = [`  method: "${method ?? (body === undefined ? "GET" : "POST")}",`];
@@ -85,7 +83,7 @@ export function inJavaScript({ method, path, body, isStream }, base, hasToken) {
 // The services of the typed API, by their methods.
 const SERVICES = { Generation: /^Generate/, Reading: /^(FillMask|ClassifyTokens|Answer)$/, Feature: /^(ExtractFeatures|Similarity|Attend)$/, Vision: /Image$/, Text: /./ };
 
-/** By grpcurl, which learns the messages from the server. @param {Call} call @param {string} base @param {boolean} hasToken */
+/** By grpcurl, which learns the messages from the server. */
 export function inGrpc({ path, body }, base, hasToken) {
   const [, method] = path.match(/^api\/([A-Z]\w+)$/) ?? [], { protocol, hostname } = new URL(base);
   if (!method) return "This call has another form over gRPC: the documentation of the protocol has it.";

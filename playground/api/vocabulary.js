@@ -3,12 +3,12 @@
 import { plural } from "../maths/numbers.js";
 import { visible } from "../maths/visible.js";
 
-/** The words of a list with commas. @param {string} text @returns {string[]} */
+/** The words of a list with commas. */
 export const listed = (text) => [...new Set(text.split(/[,\n]/).map((word) => word.trim()).filter(Boolean))];
 
 /**
  * The words that are one token, and of the others why they are not.
- * @param {string[]} words @param {{model: {name: string}, call: Function}} context of a run @returns {Promise<{known: string[], reasons: string[]}>}
+ * @param {{model: {name: string}, call: Function}} context of a run @returns {Promise<{known: string[], reasons: string[]}>}
  */
 export async function oneToken(words, { model, call }) {
   if (!words.length) return { known: [], reasons: [] };

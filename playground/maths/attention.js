@@ -5,23 +5,23 @@
  * @property {number} layers @property {number} heads @property {number} rows @property {number} columns @property {Float32Array} values
  */
 
-/** One head's matrix: a view of the weights. @param {Weights} weights @returns {Float32Array} */
+/** One head's matrix: a view of the weights. */
 export function matrixOf({ heads, rows, columns, values }, layer, head) {
   const size = rows * columns, start = (layer * heads + head) * size;
   return values.subarray(start, start + size);
 }
 
-/** The matrices of some heads of a layer. Without `heads`, of all. @param {Weights} weights */
+/** The matrices of some heads of a layer. Without `heads`, of all. */
 export const matricesOf = (weights, layer, heads = Array.from({ length: weights.heads }, (_, head) => head)) => heads.map((head) => matrixOf(weights, layer, head));
 
-/** @param {Float32Array[]} matrices of one size @returns {Float32Array} */
+/** @param {Float32Array[]} matrices of one size */
 export function mean(matrices) {
   const sum = new Float32Array(matrices[0].length);
   for (const each of matrices) for (let i = 0; i < sum.length; i++) sum[i] += each[i];
   return sum.map((value) => value / matrices.length);
 }
 
-/** The largest of each cell. @param {Float32Array[]} matrices of one size @returns {Float32Array} */
+/** The largest of each cell. @param {Float32Array[]} matrices of one size */
 export function largest(matrices) {
   const most = matrices[0].slice();
   for (const each of matrices) for (let i = 0; i < most.length; i++) if (each[i] > most[i]) most[i] = each[i];
@@ -48,10 +48,7 @@ export function rollout(layers, size) {
   return rolled;
 }
 
-/**
- * The matrix with weights of 0 for the queries and keys that are hidden, and what remains of a row scaled to 1 on request.
- * @param {boolean[]} hiddenRows @param {boolean[]} hiddenColumns
- */
+/** The matrix with weights of 0 for the queries and keys that are hidden, and what remains of a row scaled to 1 on request. */
 export function without(matrix, hiddenRows, hiddenColumns, isScaled) {
   const columns = hiddenColumns.length, kept = Float32Array.from(matrix);
   for (let row = 0; row < hiddenRows.length; row++) {
@@ -91,10 +88,7 @@ export function strongest(matrix, columns, { threshold = 0, share, most = 4000 }
   return kept.sort((a, b) => a.weight - b.weight).slice(-most);
 }
 
-/**
- * Layers that are asked for together, so that no answer has more values than the limit (but one layer in any case), those with the layer `first` before the others.
- * @returns {number[][]}
- */
+/** Layers that are asked for together, so that no answer has more values than the limit (but one layer in any case), those with the layer `first` before the others. */
 export function pages(layers, perLayer, limit, first = 0) {
   const number = Math.ceil(layers / Math.max(1, Math.floor(limit / perLayer))), size = Math.ceil(layers / number);
   const made = Array.from({ length: number }, (_, page) => Array.from({ length: Math.min(size, layers - page * size) }, (_, at) => page * size + at)).filter((page) => page.length);

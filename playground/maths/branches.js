@@ -2,16 +2,16 @@
 
 /**
  * @typedef {{id: number, bytes: Uint8Array, logprob?: number, logit?: number, top: {id: number, bytes: Uint8Array, logprob: number}[], isPicked?: boolean, text?: string, isCut?: boolean}} Token
- * @typedef {{id: number, parent: Branch|null, keep: number, tokens: Token[], prompt: string, model: string, settings: Object, text: string, finish: string, usage?: Object, timings?: Object, error?: string}} Branch
+ * @typedef {{id: number, parent: Branch|null, keep: number, tokens: Token[], prompt: string, model: string, settings: Object, text: string, finish: string, thoughts?: number, usage?: Object, timings?: Object, error?: string}} Branch `thoughts` is how many of its tokens come before its answer, whose text is `text`
  */
 
-/** @param {string} text in base64 @returns {Uint8Array} */
+/** @param {string} text in base64 */
 export const bytesOf = (text) => Uint8Array.from(atob(text ?? ""), (each) => each.charCodeAt(0));
 
-/** A token of the API. @returns {Token} */
+/** A token of the API. */
 export const tokenOf = ({ id = 0, token, logprob = 0, logit, top = [] }) => ({ id, bytes: bytesOf(token), logprob, logit, top: top.map(tokenOf) });
 
-/** One token's text; bytes that are no whole character as hexadecimal numbers. @param {Uint8Array} bytes */
+/** One token's text; bytes that are no whole character as hexadecimal numbers. */
 export function spelled(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -20,7 +20,7 @@ export function spelled(bytes) {
   }
 }
 
-/** The texts of tokens in a row: a character whose bytes several have is the last one's. @param {Token[]} tokens @returns {string[]} */
+/** The texts of tokens in a row: a character whose bytes several have is the last one's. */
 export function texts(tokens) {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   const all = tokens.map((token) => decoder.decode(token.bytes, { stream: true })), left = decoder.decode();
@@ -28,24 +28,22 @@ export function texts(tokens) {
   return all;
 }
 
-/** All tokens from the prompt to a branch's end. @param {Branch|null} branch @returns {Token[]} */
+/** All tokens from the prompt to a branch's end. */
 export const path = (branch) => (branch ? [...path(branch.parent).slice(0, branch.keep), ...branch.tokens] : []);
 
-/** The branches from the first to this one. @param {Branch|null} branch @returns {Branch[]} */
+/** The branches from the first to this one. */
 export const lineage = (branch) => (branch ? [...lineage(branch.parent), branch] : []);
 
-/** The branch whose own tokens hold a place of the path, and where in them. @param {Branch} branch @param {number} place @returns {[Branch, number]} */
+/** The branch whose own tokens hold a place of the path, and where in them. */
 export function owner(branch, place) {
   return place >= branch.keep || !branch.parent ? [branch, place - branch.keep] : owner(branch.parent, place);
 }
 
-/**
- * Tokens of a path with their texts; `isCut` are those that end the text and are not in it: the end of text, or what a stop text took away.
- * @param {Branch} branch @returns {Token[]}
- */
+/** Tokens of a path with their texts; `isCut` are those that end the text and are not in it: the end of text, or what a stop text took away. */
 export function written(branch) {
-  const tokens = path(branch), all = texts(tokens), start = branch.keep, whole = all.slice(start).join(""), isKnown = branch.finish === "FINISH_REASON_STOP" && whole.startsWith(branch.text);
-  let length = 0;
+  const { thoughts = 0 } = branch, tokens = path(branch), all = texts(tokens), start = branch.keep + thoughts, whole = all.slice(start).join("");
+  const spaces = thoughts ? Math.max(0, whole.indexOf(branch.text)) : 0, isKnown = branch.finish === "FINISH_REASON_STOP" && whole.startsWith(branch.text, spaces);
+  let length = -spaces;
   return tokens.map((token, index) => {
     const isCut = isKnown && index >= start && length >= branch.text.length && all[index] !== "";
     if (index >= start) length += all[index].length;
@@ -53,13 +51,26 @@ export function written(branch) {
   });
 }
 
-/** The rank of a token among the likeliest, from 1; 0 if it is not among them. @param {Token} token */
+/** How many tokens of a branch are thoughts, once those of a piece of its output are added to it, and its text not yet. */
+export function numThoughts({ tokens, text: answer, thoughts = 0 }, { reasoning, text }) {
+  if (answer) return thoughts;
+  if (!text) return reasoning || thoughts ? tokens.length : 0;
+  const all = texts(tokens);
+  let left = all.join("").lastIndexOf(text);
+  if (left <= 0) return left ? thoughts : 0;
+  return all.findIndex((each) => (left -= each.length) < 0);
+}
+
+/** How many tokens of a path are thoughts; where a branch begins within them, none: it has the rest and its marker in its text. */
+export function thoughtsOf(branch) {
+  const [{ thoughts = 0, text }, ...later] = lineage(branch);
+  return !later.length || (text && later.every(({ keep }) => keep >= thoughts)) ? thoughts : 0;
+}
+
+/** The rank of a token among the likeliest, from 1; 0 if it is not among them. */
 export const rank = (token) => token.top.findIndex((each) => each.id === token.id) + 1;
 
-/**
- * Which of `mine` are not in the longest common subsequence with `others`. Long texts are compared up to `most` tokens.
- * @param {string[]} mine @param {string[]} others @returns {boolean[]}
- */
+/** Which of `mine` are not in the longest common subsequence with `others`. Long texts are compared up to `most` tokens. */
 export function differing(mine, others, most = 1024) {
   const [a, b] = [mine.slice(0, most), others.slice(0, most)], width = b.length + 1, lengths = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--)
@@ -77,7 +88,7 @@ export class History {
   #all;
   #at = 0;
 
-  /** @param {any} first @param {number} most that are kept */
+  /** @param {number} most that are kept */
   constructor(first, most) { [this.#all, this.most] = [[first], most]; }
 
   get now() { return this.#all[this.#at]; }

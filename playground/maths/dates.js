@@ -3,7 +3,7 @@
 const MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"];
 const CENTURY_TURNS = 70; // a year of two digits is one of 1970 to 2069
 
-/** @param {string} text @returns {string|null} null for what is no date */
+/** @returns {string|null} null for what is no date */
 export function isoDate(text) {
   const words = text.toLowerCase(), month = MONTHS.findIndex((name) => new RegExp(`(?<![a-z])${name.slice(0, 3)}(${name.slice(3)})?(?![a-z])`).test(words));
   const joined = words.match(/(?<!\d)(\d{4})(\d\d)(\d\d)(?!\d)/);

@@ -2,7 +2,7 @@
 
 import { dot } from "./vectors.js";
 
-/** Weights of tokens as vectors of one length, over the tokens that any of them has. @param {{token_ids?: number[], weights?: number[]}[]} all @returns {number[][]} */
+/** Weights of tokens as vectors of one length, over the tokens that any of them has. @param {{token_ids?: number[], weights?: number[]}[]} all */
 export function dense(all) {
   const places = new Map([...new Set(all.flatMap(({ token_ids: ids = [] }) => ids))].map((id, place) => [id, place]));
   return all.map(({ token_ids: ids = [], weights = [] }) => {
@@ -12,5 +12,5 @@ export function dense(all) {
   });
 }
 
-/** Late interaction (ColBERT): the largest product of each of a query's vectors with a document's, on average. @param {number[][]} query @param {number[][]} document @returns {number} 0 where one has no vectors */
+/** Late interaction (ColBERT): the largest product of each of a query's vectors with a document's, on average. @returns {number} 0 where one has no vectors */
 export const late = (query, document) => (query.length && document.length ? query.reduce((sum, each) => sum + Math.max(...document.map((other) => dot(each, other))), 0) / query.length : 0);

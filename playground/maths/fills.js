@@ -1,6 +1,6 @@
 // Fills of a mask under two prompts, as pairs.
 
-/** Every token that a list has, the likeliest first; ids without a spelling are left out. @param {{token: string, logprob: number}[][]} lists @returns {string[]} */
+/** Every token that a list has, the likeliest first; ids without a spelling are left out. @param {{token: string, logprob: number}[][]} lists */
 export function union(lists) {
   const best = new Map();
   for (const { token, logprob } of lists.flat()) if (token) best.set(token, Math.max(logprob, best.get(token) ?? -Infinity));
@@ -13,7 +13,7 @@ export function pairs(first, second) {
   return first.filter((fill) => other.has(fill.token_id)).map(({ token, token_id: id, logprob }) => ({ token, first: logprob, second: other.get(id), ratio: logprob - other.get(id) }));
 }
 
-/** Pairs of texts that differ in one word, with the words. @param {string[]} texts @returns {[string, string, string][]} */
+/** Pairs of texts that differ in one word, with the words. */
 export function siblings(texts) {
   return texts.flatMap((one, index) => texts.slice(index + 1).flatMap((other) => {
     const [left, right] = [one.split(" "), other.split(" ")], differ = left.flatMap((word, at) => (word === right[at] ? [] : [`${word} / ${right[at]}`]));

@@ -1,6 +1,6 @@
 // Forms of outputs: what can be seen to be wrong with one before it is sent, and with an output of it.
 
-/** What is wrong with a form; "" of one that only the server can judge. @param {string} kind of SamplingParams @param {string} text @returns {string} */
+/** What is wrong with a form; "" of one that only the server can judge. @param {string} kind of SamplingParams */
 export function faultOf(kind, text) {
   if (!kind) return "";
   if (!text.trim()) return "Write the form that the output shall have.";
@@ -12,7 +12,7 @@ export function faultOf(kind, text) {
   return "";
 }
 
-/** What an output lacks of its form, as far as this page can see; "" of one that lacks nothing. @param {string} kind @param {string} form @param {string} output @returns {string} */
+/** What an output lacks of its form, as far as this page can see; "" of one that lacks nothing. */
 export function lackOf(kind, form, output) {
   if (kind === "choice") return listed(form).includes(output) ? "" : "it is none of the texts";
   if (kind === "regex") {
@@ -23,10 +23,10 @@ export function lackOf(kind, form, output) {
   return fault ? `it is no JSON: ${fault}` : missing(parsed(form)[0], value, "");
 }
 
-/** The texts of a choice, one a line. @param {string} text */
+/** The texts of a choice, one a line. */
 export const listed = (text) => text.split("\n").filter(Boolean);
 
-/** The value of JSON, and why there is none. @returns {[any, string]} */
+/** The value of JSON, and why there is none. */
 function parsed(text) {
   try { return [JSON.parse(text), ""]; } catch (error) { return [undefined, error.message]; }
 }

@@ -1,14 +1,14 @@
 // Offsets of the API count code points; strings of JavaScript count halves of astral characters.
 
-/** The index in UTF-16 of a code point. @param {string} text @param {number} offset in code points */
+/** The index in UTF-16 of a code point. @param {number} offset in code points */
 export function toUtf16(text, offset) {
   let index = 0;
   for (; offset > 0 && index < text.length; offset--) index += text.codePointAt(index) > 0xffff ? 2 : 1;
   return index;
 }
 
-/** The number of code points before an index. @param {string} text @param {number} index in UTF-16 */
+/** The number of code points before an index. @param {number} index in UTF-16 */
 export const fromUtf16 = (text, index) => [...text.slice(0, index)].length;
 
-/** A part of a text, by code points. @param {string} text @param {number} start @param {number} [end] */
+/** A part of a text, by code points. */
 export const slice = (text, start, end = Infinity) => text.slice(toUtf16(text, start), end === Infinity ? undefined : toUtf16(text, end));

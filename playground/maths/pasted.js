@@ -1,6 +1,6 @@
 // Texts out of pasted lines, or of comma- or tab-separated values (RFC 4180).
 
-/** @param {string} text @param {string} [comma] @returns {string[][]} rows; quoted fields may have commas and line breaks */
+/** @returns {string[][]} rows; quoted fields may have commas and line breaks */
 export function parseCsv(text, comma = ",") {
   const rows = [[]];
   let field = "", isQuoted = false;
@@ -20,7 +20,7 @@ export function parseCsv(text, comma = ",") {
   return rows.filter((row) => row.some((value) => value.trim()));
 }
 
-/** A text for each row: the column named `text` where the first line names columns, the first of quoted fields, else the line. @param {string} pasted @returns {string[]} */
+/** A text for each row: the column named `text` where the first line names columns, the first of quoted fields, else the line. */
 export function textsOf(pasted) {
   const rows = parseCsv(pasted, pasted.includes("\t") ? "\t" : ","), column = rows[0]?.findIndex((name) => /^(text|sentence|message)$/i.test(name.trim())) ?? -1;
   if (column >= 0) return rows.slice(1).map((row) => row[column] ?? "").filter((value) => value.trim());

@@ -2,7 +2,7 @@
 
 const MOST_CHARACTERS = 4096; // of one value; a longer text is left out, and saved as a file instead
 
-/** @param {string} hash @returns {{id: string, values: Record<string, string>}} */
+/** @returns {{id: string, values: Record<string, string>}} */
 export function parse(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   return { id: path, values: Object.fromEntries(new URLSearchParams(query)) };
@@ -10,10 +10,10 @@ export function parse(hash) {
 
 const textOf = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-/** Whether an address leaves the value out. @param {any} value */
+/** Whether an address leaves the value out. */
 export const isTooLong = (value) => textOf(value)?.length > MOST_CHARACTERS;
 
-/** @param {string} id @param {Record<string, any>} values those that differ from their defaults */
+/** @param {Record<string, any>} values those that differ from their defaults */
 export function write(id, values) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {

@@ -24,7 +24,7 @@ export function placed(labels, area) {
   });
 }
 
-/** @param {number} low @param {number} high @param {number} [count] at most about @returns {number[]} */
+/** @param {number} [count] at most about */
 export function ticks(low, high, count = 6) {
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough * 0.999);
   const first = Math.ceil(low / step - 1e-9);

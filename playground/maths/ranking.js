@@ -11,5 +11,5 @@ export function merged(parts, size, most = 0) {
   return most ? all.slice(0, most) : all;
 }
 
-/** The values of the left and the right end of bars: 0 to 1 of probabilities, else what the values need with 0 among them. @param {number[]} values @param {boolean} isNumber */
+/** The values of the left and the right end of bars: 0 to 1 of probabilities, else what the values need with 0 among them. */
 export const ends = (values, isNumber) => (isNumber ? { least: Math.min(0, ...values), most: Math.max(0, ...values) } : { least: 0, most: 1 });

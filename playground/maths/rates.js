@@ -19,7 +19,7 @@ const added = (before, after, key) => {
 
 /**
  * The value below which a share of the counted ones is, evenly spread between two bounds; NaN of none, the last bound of those above all.
- * @param {{below_seconds: number|null, count: number}[]} counts by bound @param {number[]} bounds all there are @param {number} share
+ * @param {{below_seconds: number|null, count: number}[]} counts by bound @param {number[]} bounds all there are
  */
 export function quantile(counts, bounds, share) {
   const total = counts.reduce((sum, part) => sum + part.count, 0);

@@ -10,7 +10,7 @@
 
 const GREEDY_BELOW = 1e-5;
 
-/** The logit of a token after bias and penalties. @param {Candidate} candidate @param {Settings} settings @param {Set<number>} seen ids of prompt and output @param {Map<number, number>} counts of the output */
+/** The logit of a token after bias and penalties. @param {Set<number>} seen ids of prompt and output @param {Map<number, number>} counts of the output */
 export function edited({ id, logit }, settings, seen, counts) {
   const { logit_bias = {}, repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0 } = settings;
   const biased = logit + (logit_bias[id] ?? 0), times = counts.get(id) ?? 0;
@@ -21,7 +21,7 @@ export function edited({ id, logit }, settings, seen, counts) {
 /**
  * The candidates by their new probabilities, and what is known of the others.
  * `beyond` is the share of all other tokens; `certainty` says whether it is known or an estimate. `cut` names the setting that keeps the fewest.
- * @param {Candidate[]} candidates @param {Settings} settings @param {number[]} [prompt] ids @param {number[]} [output] ids @param {number} [size] of the vocabulary
+ * @param {number[]} [prompt] ids @param {number[]} [output] ids @param {number} [size] of the vocabulary
  * @returns {{rows: Shaped[], kept: number, beyond: number, cut: string, certainty: "exact"|"estimate"}}
  */
 export function shaped(candidates, settings, prompt = [], output = [], size = 0) {

@@ -12,7 +12,7 @@ const NAMED = ["an object of schemas", (value) => isObject(value) && Object.valu
 const COUNT = ["a whole number from 0", (value) => Number.isInteger(value) && value >= 0], BOUND = ["a number", (value) => isNumber(value) || typeof value === "boolean"]; // true in draft 4
 const isType = (value) => TYPES.includes(value);
 
-/** In words, and as a test. @type {Object<string, [string, (value: any) => boolean]>} */
+/** In words, and as a test. */
 export const EXPECTED = {
   type: [`one of ${TYPES.join(", ")}, or a list`, (value) => isType(value) || isList(isType, 1)(value)], format: TEXT, // one that is not known is an annotation
   pattern: TEXT, $ref: TEXT, enum: ["values, at least one", isList(() => true, 1)], required: ["a list of texts", isList(isText)],

@@ -2,7 +2,7 @@
 
 /**
  * Pieces `{text}`, or `{span, inner: pieces}`; offsets are code points. A span that crosses another's border is left out.
- * @template T @param {string} text @param {(T & {start: number, end: number})[]} spans @returns {{text?: string, span?: T, inner?: any[]}[]}
+ * @template T @param {(T & {start: number, end: number})[]} spans @returns {{text?: string, span?: T, inner?: any[]}[]}
  */
 export function nested(text, spans) {
   const points = [...text], ordered = spans.filter((span) => span.start < span.end).sort((a, b) => a.start - b.start || b.end - a.end);

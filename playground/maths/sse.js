@@ -4,7 +4,6 @@
 export class EventReader {
   #left = "";
 
-  /** @param {string} piece @returns {string[]} */
   push(piece) {
     const blocks = (this.#left + piece).replace(/\r\n?(?!$)/g, "\n").split("\n\n");
     this.#left = blocks.pop();

@@ -17,8 +17,7 @@ function extent(masses) {
 
 /**
  * The drawing as an image. Fitted, its longer side takes 20 of 28 pixels, as in MNIST, or all of a very small image, and its centre of mass is in the middle as far as it fits.
- * @param {ArrayLike<number>} ink grey values of a square, row by row @param {number} side of it @param {number} columns @param {number} rows of the image @param {boolean} [isFitted]
- * @returns {Uint8ClampedArray} grey values of the image
+ * @param {ArrayLike<number>} ink grey values of a square, row by row @param {number} side of it @param {number} rows of the image @returns {Uint8ClampedArray} grey values of the image
  */
 export function seen(ink, side, columns, rows, isFitted = true) {
   const image = new Uint8ClampedArray(columns * rows), masses = [new Float64Array(side), new Float64Array(side)];

@@ -3,7 +3,7 @@
 const KINDS = { UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array, INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array, FP32: Float32Array, FP64: Float64Array, BOOL: Uint8Array };
 const isBig = (datatype) => datatype.endsWith("INT64");
 
-/** @param {string} datatype @param {any[]} values flat @returns {Uint8Array} */
+/** @param {any[]} values flat */
 export function toBytes(datatype, values) {
   if (datatype !== "BYTES") {
     const Kind = KINDS[datatype];
@@ -17,7 +17,6 @@ export function toBytes(datatype, values) {
   }));
 }
 
-/** @param {string} datatype @param {Uint8Array} bytes @returns {any[]} */
 export function fromBytes(datatype, bytes) {
   if (datatype === "BYTES") {
     const all = [], view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
@@ -41,7 +40,7 @@ export function pack({ inputs, ...others }) {
   return { body: joined([header, ...parts]), length: header.length };
 }
 
-/** The answer that such bytes are, with `data` in each output. @param {Uint8Array} bytes @param {number} length of the header */
+/** The answer that such bytes are, with `data` in each output. @param {number} length of the header */
 export function unpack(bytes, length) {
   const answer = JSON.parse(new TextDecoder().decode(bytes.subarray(0, length)));
   let at = length;

@@ -6,7 +6,7 @@ const spans = (cells, pixels) => Array.from({ length: pixels }, (_, at) => {
   return [start, Math.max(start + 1, Math.floor(((at + 1) * cells) / pixels))];
 });
 
-/** 256 colours as pixels (alpha, blue, green and red from the high byte) of a scale. @param {(value: number) => number[]} colour @param {number} from the value of the first */
+/** 256 colours as pixels (alpha, blue, green and red from the high byte) of a scale. @param {number} from the value of the first */
 export function shades(colour, from = 0) {
   return Uint32Array.from({ length: 256 }, (_, at) => {
     const [red, green, blue] = colour(from + ((1 - from) * at) / 255);

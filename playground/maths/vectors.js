@@ -2,19 +2,17 @@
 
 const sum = (values) => values.reduce((all, value) => all + value, 0);
 
-/** @param {number[]} a @param {number[]} b */
 export const dot = (a, b) => a.reduce((all, value, index) => all + value * b[index], 0);
 
-/** @param {number[]} vector */
 export const norm = (vector) => Math.sqrt(dot(vector, vector));
 
-/** @param {number[]} a @param {number[]} b @returns {number} 0 where one has no direction */
+/** @returns {number} 0 where one has no direction */
 export const cosine = (a, b) => dot(a, b) / (norm(a) * norm(b) || Infinity);
 
-/** @param {number[][]} vectors of one length @returns {number[]} */
+/** @param {number[][]} vectors of one length */
 export const mean = (vectors) => vectors[0].map((_, index) => sum(vectors.map((vector) => vector[index])) / vectors.length);
 
-/** Each vector with each, or with each of others. @param {number[][]} vectors @param {(a: number[], b: number[]) => number} [measure] @param {number[][]} [others] @returns {number[][]} */
+/** Each vector with each, or with each of others. */
 export const matrix = (vectors, measure = cosine, others = vectors) => vectors.map((a) => others.map((b) => measure(a, b)));
 
 /**
@@ -37,7 +35,7 @@ export function clustered(alike) {
   return groups[0] ?? [];
 }
 
-/** Numbers from 0 to 1 that a seed decides (mulberry32). @param {number} seed @returns {() => number} */
+/** Numbers from 0 to 1 that a seed decides (mulberry32). */
 export function random(seed) {
   return () => {
     seed = (seed + 0x6d2b79f5) | 0;
@@ -49,7 +47,7 @@ export function random(seed) {
 
 /**
  * The first two principal components, by power iteration from a seed; the largest coordinate of each is positive.
- * @param {number[][]} vectors @returns {{points: number[][], shares: number[]}} coordinates of each vector, and each component's share of the variance
+ * @returns {{points: number[][], shares: number[]}} coordinates of each vector, and each component's share of the variance
  */
 export function components(vectors, seed = 1, steps = 200) {
   const centre = mean(vectors), draw = random(seed), points = vectors.map(() => []), shares = [];

@@ -9,14 +9,14 @@ import { h, newId, roving } from "./h.js";
  * @property {(text: string) => void} error shows, or with "" takes away, what is wrong @property {() => void} focus
  */
 
-/** Says in `wrong`, below an input, what is wrong; with "" takes it away. @returns {(text: string) => void} */
+/** Says in `wrong`, below an input, what is wrong; with "" takes it away. */
 export const fault = (element, input, wrong) => (text) => {
   [wrong.textContent, wrong.hidden, input.ariaInvalid] = [text, !text, String(!!text)];
   element.classList.toggle("wrong", !!text);
   text ? input.setAttribute("aria-describedby", wrong.id) : input.removeAttribute("aria-describedby");
 };
 
-/** Common to all: `read` and `write` get and set the value of `input`. @returns {Control} */
+/** Common to all: `read` and `write` get and set the value of `input`. */
 function control(name, input, { label, value, param = name, onchange, isInline, hint }, { read, write, box = input, on = "input" }) {
   const id = input.id || (input.id = newId(name)), wrong = h("span", { class: "error", id: `${id}-error`, role: "alert", hidden: true });
   // A group of buttons has no one element that a label could be for.
@@ -45,7 +45,7 @@ export function text(name, options) {
   return control(name, input, { value: "", ...options }, { read: () => input.value, write: (value) => { input.value = value; } });
 }
 
-/** Text put in place of the selection of a text control. @param {Control} into @param {string} piece */
+/** Text put in place of the selection of a text control. */
 export function insert(into, piece) {
   into.input.setRangeText(piece, into.input.selectionStart, into.input.selectionEnd, "end");
   into.input.dispatchEvent(new Event("input", { bubbles: true }));
@@ -67,7 +67,7 @@ export function number(name, options) {
   slider?.addEventListener("input", () => { input.value = slider.value; });
   if (slider) input.addEventListener("input", () => { slider.value = input.value; });
   const made = control(name, input, options, { read, write, box });
-  /** Another upper bound. @param {number} most */
+  /** Another upper bound. */
   made.bound = (most) => {
     for (const each of box.querySelectorAll("input")) each.max = most;
     if (Number(input.value) > most) made.value = most;

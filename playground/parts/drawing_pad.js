@@ -7,7 +7,7 @@ import { palette } from "./palette.js";
 const STEP = SIDE / 14; // of the arrow keys
 const LINKED = 64; // pixels a side of an image that a link has
 
-/** A small image as the content of a PNG file, in base64. @param {ImageBitmap} image */
+/** A small image as the content of a PNG file, in base64. */
 function contentOf(image) {
   const { width, height } = image;
   if (Math.max(width, height) > LINKED) return "";
@@ -16,10 +16,10 @@ function contentOf(image) {
   return canvas.toDataURL().split(",")[1];
 }
 
-/** @param {string} file in base64 @returns {Promise<ImageBitmap>} */
+/** @param {string} file in base64 */
 const decoded = async (file) => createImageBitmap(new Blob([Uint8Array.from(atob(file), (each) => each.charCodeAt(0))]));
 
-/** Luma of pixels, as the server computes it. @param {Uint8ClampedArray} rgba */
+/** Luma of pixels, as the server computes it. */
 export const greys = (rgba) => Uint8ClampedArray.from({ length: rgba.length / 4 }, (_, at) => 0.299 * rgba[4 * at] + 0.587 * rgba[4 * at + 1] + 0.114 * rgba[4 * at + 2]);
 
 /**
@@ -111,11 +111,10 @@ export function drawingPad({ label, width, onchange }) {
     },
     get image() { return image; },
     get isEmpty() { return !strokes.length && !image; },
-    /** @param {ImageBitmap} given */
     lay: (given) => set([], given),
     undo: () => set(image ? strokes : strokes.slice(0, -1)),
     clear: () => set([]),
-    /** Grey values, of the strokes light on dark, or of an image. @param {CanvasImageSource} [laid] @returns {Uint8ClampedArray} */
+    /** Grey values, of the strokes light on dark, or of an image. */
     ink(laid = image) {
       hidden.fillRect(0, 0, SIDE, SIDE);
       paint(hidden, laid ? "#0000" : "#fff", laid);

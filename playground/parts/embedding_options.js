@@ -10,10 +10,7 @@ const NONE = "(none)", SAME = "";
 const KINDS = { dense: "One vector of a text", sparse: "Weights of tokens", token_vectors: "A vector of each token" };
 const MOST_WEIGHTS = 50; // of one text, shown
 
-/**
- * Controls of them: `follow(model)` shows those that a model has, and `isLate` says that each text has several vectors.
- * @param {import("./screen.js").Screen} screen @param {HTMLElement} into
- */
+/** Controls of them: `follow(model)` shows those that a model has, and `isLate` says that each text has several vectors. */
 export function embeddingOptions(screen, into) {
   const box = h("div", { class: "fields" }), before = h("p", { class: "small soft" });
   into.append(box, before);

@@ -3,7 +3,6 @@
 /**
  * An element: `class`, `on...` listeners, `style` (custom properties), `data`, then attributes.
  * What an element has as a property is set as one. A button sends no form, unless its `type` says so.
- * @param {string} tag @param {Object} [props] @param {...any} children @returns {HTMLElement}
  */
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
@@ -24,10 +23,10 @@ export function h(tag, props, ...children) {
 const READ_ONLY = new Set(["list", "form", "role", "for"]);
 let count = 0;
 
-/** A new id, for labels. @param {string} [prefix] */
+/** A new id, for labels. */
 export const newId = (prefix = "id") => `${prefix}-${++count}`;
 
-/** Puts these children in place of those that are there. @param {Element} element @param {...any} children */
+/** Puts these children in place of those that are there. */
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
@@ -50,7 +49,7 @@ export function roving(group, items, { columns = 1, onmove } = {}) {
   items().forEach((item, index) => { item.tabIndex = index ? -1 : 0; });
 }
 
-/** Calls after `ms` without another call. @param {Function} call @param {number} ms */
+/** Calls after `ms` without another call. */
 export function debounced(call, ms) {
   let timer;
   return (...given) => {
@@ -59,10 +58,9 @@ export function debounced(call, ms) {
   };
 }
 
-/** A polite sentence for screen readers. @param {string} text */
+/** A polite sentence for screen readers. */
 export const announce = (text) => { document.getElementById("announcer").textContent = text; };
 
-/** @param {() => string} text @param {string} [label] */
 export function copyButton(text, label = "Copy") {
   const button = h("button", { class: "plain", onclick: async () => {
     await navigator.clipboard.writeText(text());
@@ -73,7 +71,7 @@ export function copyButton(text, label = "Copy") {
   return button;
 }
 
-/** Saves text, or a Blob, as a file. @param {string} name @param {string|Blob} content */
+/** Saves text, or a Blob, as a file. */
 export function download(name, content) {
   const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content]));
   h("a", { href: url, download: name }).click();

@@ -8,7 +8,7 @@ import { tip } from "./shapes.js";
 /**
  * A matrix in colours, with a cursor for pointer and keys.
  * @param {{label: string, values: ArrayLike<number>, rows: string[], columns: string[], summary?: string, isSigned?: boolean, most?: number, format?: (value: number) => string,
- *   onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number, least?: number, written?: (value: number, below: number[]) => string[]}} options `most` has the full colour, `least` none; `written` gives text and colour for large cells
+ * onhover?: (row: number|null, column?: number) => void, onpick?: (row: number, column: number) => void, cell?: number, least?: number, written?: (value: number, below: number[]) => string[]}} options `most` has the full colour, `least` none; `written` gives text and colour for large cells
  * `update({values, rows, columns, marked})` shows others; `marked` are cells with a frame.
  */
 export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28, least = 0, written }) {

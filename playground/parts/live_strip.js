@@ -67,7 +67,6 @@ function schedule() {
   }, EVERY_MS);
 }
 
-/** @param {HTMLElement} strip */
 export function startLive(strip) {
   const inner = h("div", { class: "gauges" },
     gauge("HTTP/s", "Calls over HTTP each second", ({ calls }) => [count(calls.http ?? 0), calls.http ?? 0]),

@@ -52,7 +52,6 @@ export function outputBox({ onchange }) {
     error: fault(element, prompt, wrong),
     focus: toEnd,
     show: (...elements) => fill(behind, ...elements),
-    /** @param {string} label @param {string} placeholder */
     call(label, placeholder) { [prompt.ariaLabel, prompt.dataset.placeholder] = [label, placeholder]; },
     set isStale(value) { behind.classList.toggle("stale", value); },
   };

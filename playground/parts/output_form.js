@@ -18,10 +18,7 @@ const formOf = (settings) => {
   return [kind, kind === "choice" ? settings.choice.texts.join("\n") : settings[kind]];
 };
 
-/**
- * A box for it. `fields()` are those of `sampling_params`, or throws what is wrong; `free(params)` takes them out; `verdict(settings, text, isCut)` says whether a text has its form.
- * @param {import("./screen.js").Screen} screen @param {HTMLElement} into
- */
+/** A box for it. `fields()` are those of `sampling_params`, or throws what is wrong; `free(params)` takes them out; `verdict(settings, text, isCut)` says whether a text has its form. */
 export function outputForm(screen, into) {
   const box = h("div", { class: "stack" }), written = h("div", { class: "stack" });
   into.append(box);

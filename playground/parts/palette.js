@@ -3,7 +3,7 @@
 import { h } from "./h.js";
 
 const NAMES = ["paper", "panel", "ink", "soft", "line", "edge", "accent", "contrast", "on-accent"], probe = h("i", { hidden: true });
-/** The colours of the present scheme, by their names in style.css. @returns {Record<string, string>} */
+/** The colours of the present scheme, by their names in style.css. */
 export function palette() {
   if (!probe.isConnected) document.body.append(probe);
   return Object.fromEntries(NAMES.map((name) => {

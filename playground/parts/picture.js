@@ -11,7 +11,7 @@ addEventListener("theme", redrawAll);
 
 /**
  * @param {{label: string, summary?: string, height: number | ((width: number) => number), draw: (context: CanvasRenderingContext2D, width: number, height: number, palette: Record<string, string>) => void,
- *   twin?: () => {head: string[], rows: any[][]}, isInteractive?: boolean}} options
+ * twin?: () => {head: string[], rows: any[][]}, isInteractive?: boolean}} options
  * @returns {HTMLElement & {redraw: () => void, canvas: HTMLCanvasElement, summarize: (text: string) => void}}
  */
 export function picture({ label, summary = "", height, draw, twin, isInteractive }) {

@@ -16,7 +16,7 @@ const FIELDS = {
 const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, top_p: 0.95 }, free: { temperature: 1 }, custom: {} };
 
 /**
- * @param {import("./screen.js").Screen} screen @param {HTMLElement} into @param {{prefix?: string, first?: Record<string, number>}} [options] `prefix` of the names in the permalink, `first` values
+ * @param {{prefix?: string, first?: Record<string, number>}} [options] `prefix` of the names in the permalink, `first` values
  * @returns {{check: () => boolean, follow: (model: Object) => void, values: Record<string, number>}} `follow(model)` puts the model's own defaults where nothing was changed; `values` are those that are not off, or for which a model has a default of its own, as `sampling_params` of the API has them
  */
 export function samplingControls(screen, into, { prefix = "", first = {} } = {}) {

@@ -12,7 +12,7 @@ const digits = (range) => (range > 5 ? 0 : range > 0.5 ? 1 : 2);
 /**
  * Earlier points are named first where room is short. `isSquare`: both numbers are of one kind, on equal axes with their diagonal.
  * @param {{label: string, summary?: string, points: {x: number, y: number, label: string, note: string, kind?: string}[], xTitle: string, yTitle: string, isSquare?: boolean,
- *   onpick?: (index: number) => void, twin?: () => {head: string[], rows: any[][]}}} options points of the kind "on" are in the contrast colour
+ * onpick?: (index: number) => void, twin?: () => {head: string[], rows: any[][]}}} options points of the kind "on" are in the contrast colour
  */
 export function scatter({ label, summary, points, xTitle, yTitle, isSquare, onpick, twin }) {
   const range = (values) => {

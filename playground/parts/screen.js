@@ -12,7 +12,6 @@ import { tip } from "./shapes.js";
 
 /** One screen in the page; `build(screen)` of its file declares what is in it. */
 export class Screen {
-  /** @type {Map<string, controls.Control>} */
   #controls = new Map();
   #action = null;
   #running = null;
@@ -22,10 +21,10 @@ export class Screen {
   #saveSoon = debounced(() => this.#save(), 300);
   #runSoon = null;
 
-  /** @param {Object} entry of the catalogue @param {Record<string, string>} given values of the permalink @param {HTMLElement} main */
+  /** @param {Object} entry of the catalogue @param {Record<string, string>} given values of the permalink */
   constructor(entry, given, main) {
     Object.assign(this, { entry, given });
-    /** Where controls go, and results. @type {HTMLElement} */
+    /** Where controls go, and results. */
     this.input = h("form", { class: "stack", autocomplete: "off", onsubmit: (event) => { event.preventDefault(); this.run(); } });
     this.result = h("section", { class: "stack", "aria-label": "Result", tabIndex: -1 });
     this.head = h("div", { class: "head" }, h("h1", null, entry.title));
@@ -44,7 +43,7 @@ export class Screen {
   /** Controls over the whole width, above the result. */
   wide() { this.element.classList.add("wide"); }
 
-  /** Controls: see parts/controls.js; beside their options `into` (an element), `isMain` (examples go there). @returns {controls.Control} */
+  /** Controls: see parts/controls.js; beside their options `into` (an element), `isMain` (examples go there). */
   text(name, options) { return this.add(controls.text(name, options), options); }
   number(name, options) { return this.add(controls.number(name, options), options); }
   choice(name, options) { return this.add(controls.choice(name, options), options); }
@@ -140,7 +139,7 @@ export class Screen {
 
   stop() { this.#running?.abort(); }
 
-  /** Shows an error where it is about, or takes it away. @param {Error|null} error */
+  /** Shows an error where it is about, or takes it away. */
   wrong(error) {
     for (const each of this.#controls.values()) each.error?.("");
     this.notice.hidden = true;
@@ -218,7 +217,7 @@ export class Screen {
     return { [this.main?.name]: text, ...Object.fromEntries(Object.entries(others).filter(([, value]) => value)) };
   }
 
-  /** Presets in place of the model's examples: texts, or `{title, values}`. @type {any[] | undefined} */
+  /** Presets in place of the model's examples: texts, or `{title, values}`. */
   presets;
 
   #examples() {
@@ -309,7 +308,7 @@ export class Screen {
     models.addEventListener("change", again);
   }
 
-  /** Ctrl Enter runs and Esc stops, wherever the focus is. @param {KeyboardEvent} event */
+  /** Ctrl Enter runs and Esc stops, wherever the focus is. */
   key(event) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.run();
     else if (event.key === "Escape" && this.isRunning) this.stop();

@@ -71,7 +71,7 @@ export function tabs(all, { label, at = 0 } = {}) {
   return element;
 }
 
-/** A table; numbers are set to the right. @param {string[]} head @param {any[][]} rows texts, numbers or elements @param {{caption: string}} options */
+/** A table; numbers are set to the right. @param {any[][]} rows texts, numbers or elements @param {{caption: string}} options */
 export function table(head, rows, { caption }) {
   const isNumber = head.map((_, column) => rows.length > 0 && rows.every((row) => typeof row[column] === "number" || /^[−<]?[\d.,]+( %| ms| s)?$/.test(row[column])));
   const cell = (tag) => (value, column) => h(tag, { class: isNumber[column] ? "number" : null, scope: tag === "th" ? "col" : null }, value instanceof Node ? value : visible(String(value ?? "")));
@@ -83,7 +83,7 @@ export function table(head, rows, { caption }) {
 export const tableButtons = (name, rows) => h("span", { class: "row" }, copyButton(() => writeCsv(rows()), "Copy"), h("button", { class: "plain", onclick: () => download(`${name}.csv`, writeCsv(rows())) }, "Save CSV"));
 
 const shown = h("div", { class: "tip", role: "tooltip", hidden: true });
-/** Shows a tip below an element, or at a point of the page; without content, hides it. @param {Element|{x: number, y: number}|null} where @param {...any} content */
+/** Shows a tip below an element, or at a point of the page; without content, hides it. @param {Element|{x: number, y: number}|null} where */
 export function tip(where, ...content) {
   shown.hidden = !where || !content.length;
   if (shown.hidden) return;

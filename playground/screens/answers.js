@@ -6,7 +6,6 @@ import { visible } from "../maths/visible.js";
 import { fill, h } from "../parts/h.js";
 import { bars } from "../parts/shapes.js";
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let latest = null, at = 0;
   const question = screen.text("text", { label: "Question", rows: 1, isMain: true, param: "question" }), context = screen.text("context", { label: "Context", rows: 9 });

@@ -8,7 +8,6 @@ import { table } from "../parts/shapes.js";
 let description;
 const PREFIXED = /^\/(openai\/v1|models\/\{model\}|v2\/models\/\{model\}\/versions)\//; // the same as without
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default async function build(screen) {
   description ??= await json("openapi.json");
   const all = Object.entries(description.paths).flatMap(([path, item]) => Object.entries(item).map(([method, operation]) => ({ method: method.toUpperCase(), path, operation, key: `${method.toUpperCase()} ${path}` })));

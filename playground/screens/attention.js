@@ -12,7 +12,6 @@ import { headTiles } from "./head_tiles.js";
 
 const OTHERS = { tasks: ["text-classification", "fill-mask", "embedding"], fits: (model) => !model.has_words };
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let attention = null, isOpen = false, hovered = null, matrix = null, cells = [], listed = 0;
   const { soon } = screen, state = (name, initial) => screen.add({ name, initial, value: initial });

@@ -7,7 +7,6 @@
  * @property {string} [needs] its kind of model in words @property {string} [demo] the demo that makes one @property {string} [commands] what makes one where no demo does
  */
 
-/** @type {Entry[]} */
 export const CATALOGUE = [
   { id: "generate", title: "Generate", group: "Text", tasks: ["text-generation"], fits: (model) => !model.has_source, needs: "a generative model", demo: "gpt" },
   { id: "next-token", title: "Next token", group: "Text", tasks: ["text-generation"], fits: (model) => !model.has_source, needs: "a generative model", demo: "gpt" },

@@ -19,7 +19,6 @@ const WAYS = { sigmoid: { ...PROBABILITIES, isEach: true, note: "Each label has 
 const wayOf = (model) => WAYS[model.score_function] ?? PROBABILITIES;
 const scoresOf = (result) => new Map(result.labels.map(({ label, score }) => [label, score]));
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let latest = null, explained = "";
   const mode = screen.choice("mode", { label: "Classify", options: [["one", "One text"], ["many", "Several texts"]] });

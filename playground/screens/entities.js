@@ -9,7 +9,6 @@ import { table, tableButtons } from "../parts/shapes.js";
 const STRATEGIES = [["FIRST", "Words, by their first token"], ["AVERAGE", "Words, by the mean of their tokens"], ["MAX", "Words, by their surest token"], ["SIMPLE", "Tokens, joined"], ["NONE", "Tokens, each by itself"], ["NESTED", "Tokens inside of entities"]];
 const plain = (label) => label.replace(/^[BI]-/, "");
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let latest = null;
   const hidden = new Set();

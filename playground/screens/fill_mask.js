@@ -14,7 +14,6 @@ const PRESETS = [
   ["Summer / winter", "In summer, people wear [MASK].", "In winter, people wear [MASK]."],
 ];
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   const mode = screen.choice("mode", { label: "Compare", options: [["one", "Two prompts"], ["many", "Templates and words"]] });
   const boxes = { one: h("div", { class: "stack of-one" }), many: h("div", { class: "stack of-many" }) };

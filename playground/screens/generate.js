@@ -8,7 +8,7 @@ import { tokenRow } from "../parts/shapes.js";
 import { COLOURS, branchList, generationSettings, tokenItem, tokenPanel } from "./generate_parts.js";
 
 const MOST = 200; // views that Undo goes back through, and branches that are listed
-const NO_CHAT = { value: [], isChat: false, before: () => null, update() {} };
+const NO_CHAT = { value: [], isChat: false, before: () => null, fields: () => ({}), update() {} };
 const NO_FORM = { fields: () => ({}), free() {}, follow() {}, update() {}, verdict: () => "" };
 const NOTHING = Object.freeze({ prompt: "", parent: null, keep: 0, lanes: [] });
 
@@ -28,7 +28,6 @@ class Generation {
   #verdict = h("div", { role: "status" });
   #text = outputBox({ onchange: () => this.#update() });
 
-  /** @param {import("../parts/screen.js").Screen} screen */
   constructor(screen) {
     this.#screen = screen;
     screen.element.classList.add("flipped");
@@ -84,7 +83,7 @@ class Generation {
   get #hasOne() { return this.#view.lanes.length === 1; }
 
   /** The text that was generated, where it is one. */
-  get #output() { return this.#hasOne ? kept(this.#current).map((token) => token.text).join("") : ""; }
+  get #output() { return this.#hasOne ? answer(this.#current) : ""; }
 
   get #isStale() { return this.#current !== null && (this.#text.value !== this.#view.prompt || JSON.stringify(this.#chat.before(this.#text.value)) !== JSON.stringify(this.#current.before)); }
 
@@ -137,9 +136,9 @@ class Generation {
   async #run({ call, stream }) {
     const { parent, keep, picked } = this.#plan ?? (this.#hasOne && !this.#isStale ? { parent: this.#current, keep: kept(this.#current).length } : NOTHING);
     this.#plan = null;
-    const sides = this.settings.requests(this.#form.fields()), prompt = parent?.prompt ?? this.#text.value, before = parent ? parent.before : this.#chat.before(prompt), messages = this.#chat.value;
+    const sides = this.settings.requests({ ...this.#form.fields(), ...this.#chat.fields() }), prompt = parent?.prompt ?? this.#text.value, before = parent ? parent.before : this.#chat.before(prompt), messages = this.#chat.value;
     this.#screen.changed(); // the seed
-    for (const side of sides) side.lanes = Array.from({ length: side.settings.n }, () => ({ parent, keep, tokens: picked ? [picked] : [], prompt, before, messages, model: side.model, settings: side.settings, text: picked ? branches.spelled(picked.bytes) : "", finish: "", decoder: new TextDecoder() }));
+    for (const side of sides) side.lanes = Array.from({ length: side.settings.n }, () => ({ parent, keep, tokens: picked ? [picked] : [], prompt, before, messages, model: side.model, settings: side.settings, text: picked ? branches.spelled(picked.bytes) : "", thoughts: 0, finish: "", decoder: new TextDecoder() }));
     const running = { prompt, messages, parent, keep, picked, lanes: sides.flatMap((side) => side.lanes) };
     this.#begin(running);
     const ended = await Promise.allSettled(sides.map((side) => this.#generate(side, call, stream))), failed = ended.find((each) => each.status === "rejected");
@@ -158,7 +157,7 @@ class Generation {
     this.#all.splice(0, this.#all.length - MOST);
     this.#history.push(running);
     this.#render();
-    if (running.picked && document.activeElement === document.body) this.#current.row.querySelector(`[data-index="${this.#hasOne ? running.keep : 0}"]`).focus();
+    if (running.picked && document.activeElement === document.body) this.#current.row.querySelector(`[data-index="${this.#hasOne ? running.keep - branches.thoughtsOf(this.#current) : 0}"]`).focus();
   }
 
   async #generate(side, call, stream) {
@@ -166,12 +165,10 @@ class Generation {
     let count = 0, sentence = "";
     for await (const event of stream("api/Generate", await requestOf(side, call, this.#chat, this.#form))) {
       const index = event.sample_index ?? 0, lane = side.lanes[index];
-      for (const each of event.logprobs ?? []) {
-        const token = branches.tokenOf(each);
-        lane.tokens.push(token);
-        lane.row?.add(tokenItem({ ...token, text: lane.decoder.decode(token.bytes, { stream: true }) }, this.colour.value));
-        count++;
-      }
+      const tokens = (event.logprobs ?? []).map(branches.tokenOf), items = tokens.map((token) => tokenItem({ ...token, text: lane.decoder.decode(token.bytes, { stream: true }) }, this.colour.value));
+      lane.tokens.push(...tokens);
+      count += tokens.length;
+      this.#add(lane, items, branches.numThoughts(lane, event));
       lane.text += event.text ?? "";
       if (event.finish_reason) Object.assign(lane, { finish: event.finish_reason, reason: event.stop_reason });
       if (event.usage) Object.assign(side, { usage: event.usage, timings: event.timings ?? {} });
@@ -183,8 +180,19 @@ class Generation {
     }
   }
 
+  /** Shows new tokens of a lane, of which this number are thoughts now. */
+  #add(lane, items, thoughts) {
+    const { thoughts: before } = lane;
+    lane.thoughts = thoughts;
+    if (thoughts === before) for (const each of items) lane.row?.add(each);
+    else if (before && thoughts === lane.tokens.length && lane.thinking) {
+      for (const each of items) lane.thinking.add(each);
+      lane.thinking.update(thoughts);
+    } else if (this.#view.lanes.includes(lane)) this.#render(); // thoughts begin or end
+  }
+
   #render() {
-    const { lanes, parent, keep } = this.#view, at = document.activeElement?.closest(".document .token")?.dataset.index, before = { ...parent, parent, keep, tokens: [], finish: "" };
+    const { lanes, parent, keep } = this.#view, at = document.activeElement?.closest(".output > .tokens > .token")?.dataset.index, before = { ...parent, parent, keep, tokens: [], finish: "" };
     this.#text.show(this.#hasOne ? this.#row(lanes[0], 0, "Output") : parent ? this.#row(before, 0, "Output before the samples") : null);
     fill(this.#columns, this.#hasOne ? null : lanes.map((lane) => this.#column(lane, lanes)));
     this.#columns.hidden = this.#hasOne || !lanes.length;
@@ -198,29 +206,39 @@ class Generation {
 
   /** Whether an output that has ended has the form that it was held to. */
   #verdictOf(lane) {
-    const words = lane.finish && this.#form.verdict(lane.settings, kept(lane).map((token) => token.text).join(""), lane.finish === "FINISH_REASON_LENGTH");
+    const words = lane.finish && this.#form.verdict(lane.settings, answer(lane), lane.finish === "FINISH_REASON_LENGTH");
     return words ? h("p", { class: "small soft" }, words) : null;
   }
 
   #column(lane, lanes) {
-    const name = title(lane, lanes), [first] = lanes, others = this.settings.isCompared && lane !== first ? branches.written(first).slice(first.keep).map((token) => token.text) : null;
+    const name = title(lane, lanes), [first] = lanes, others = this.settings.isCompared && lane !== first ? branches.written(first).slice(Math.max(first.keep, branches.thoughtsOf(first))).map((token) => token.text) : null;
     const head = h("div", { class: "row spread" }, h("h2", null, name), button("Keep this", () => this.#push({ ...this.#view, lanes: [lane] })));
     return h("section", { class: "panel stack", "aria-label": name }, head, this.#row(lane, lane.keep, name, others), this.#verdictOf(lane));
   }
 
-  /** The row of a branch's tokens from `start` on; what is not in `others` is marked. */
+  /** A branch's tokens from `start` on, its thoughts folded; what is not in `others` is marked. */
   #row(branch, start, label, others) {
-    const tokens = branches.written(branch).slice(start), differs = others ? branches.differing(tokens.map((token) => token.text), others) : [], place = (index, element) => ({ branch, place: start + index, element });
+    const end = Math.max(start, branches.thoughtsOf(branch));
+    branch.row = this.#tokens(branch, end, Infinity, label, others);
+    if (start === end) return branch.row;
+    const head = h("summary"), row = this.#tokens(branch, start, end, "Thoughts");
+    branch.thinking = { add: row.add, update(count) { head.textContent = `Thoughts, ${plural(count - start, "token")}`; } };
+    branch.thinking.update(end);
+    return [h("details", { open: branch.isOpen, class: "thoughts", ontoggle: (event) => { branch.isOpen = event.target.open; } }, head, row), branch.row];
+  }
+
+  #tokens(branch, start, end, label, others) {
+    const tokens = branches.written(branch).slice(start, end), differs = others ? branches.differing(tokens.map((token) => token.text), others) : [], place = (index, element) => ({ branch, place: start + index, element });
     const onpick = (index, element) => {
       this.#inspect((this.#pinned = place(index, element)));
       if (element === document.activeElement) this.panel.element.querySelector("button")?.focus({ preventScroll: true });
     };
-    branch.row = tokenRow(tokens.map((token, index) => tokenItem(token, this.colour.value, differs[index])), { label, onpick, onfocus: (index, element) => this.#inspect(index === null ? this.#pinned : place(index, element)) });
+    const row = tokenRow(tokens.map((token, index) => tokenItem(token, this.colour.value, differs[index])), { label, onpick, onfocus: (index, element) => this.#inspect(index === null ? this.#pinned : place(index, element)) });
     tokens.forEach((token, index) => {
-      branch.row.children[index].classList.toggle("cut", token.isCut);
-      branch.row.children[index].classList.toggle("differs", !!differs[index]);
+      row.children[index].classList.toggle("cut", token.isCut);
+      row.children[index].classList.toggle("differs", !!differs[index]);
     });
-    return branch.row;
+    return row;
   }
 
   #inspect(where) {
@@ -230,7 +248,6 @@ class Generation {
   }
 }
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default (screen) => { new Generation(screen); };
 
 const button = (words, onclick) => h("button", { onclick }, words);
@@ -238,12 +255,18 @@ const button = (words, onclick) => h("button", { onclick }, words);
 /** Tokens of a branch's text, without those that ended it. */
 const kept = (branch) => branches.written(branch).filter((token) => !token.isCut);
 
+/** The text of a branch without its thoughts. */
+const answer = (branch) => kept(branch).slice(branches.thoughtsOf(branch)).map((token) => token.text).join("");
+
 /** The call that fills a side's lanes: by token ids where tokens go before, by text where these are another model's. */
 async function requestOf({ model, settings, lanes: [first] }, call, chat, form) {
   const { prompt, before } = first, tokens = branches.path(first), body = { model, sampling_params: { ...settings } };
-  if (tokens.length) form.free(body.sampling_params); // which would begin anew behind them
+  if (tokens.length) { // forms and budgets would begin anew behind them
+    form.free(body.sampling_params);
+    delete body.sampling_params.max_reasoning_tokens;
+  }
   if (first.parent?.finish === "FINISH_REASON_STOP") body.sampling_params.min_tokens = 1; // else it ends again at once
-  if (!tokens.length) return { ...body, ...(before ? { conversation: { messages: before }, reasoning_in_text: true } : { text: prompt }) };
+  if (!tokens.length) return { ...body, ...(before ? { conversation: before } : { text: prompt }) };
   if (!before && branches.lineage(first).some((each) => each.model !== model)) return { ...body, text: prompt + branches.texts(tokens).join("") };
   const ahead = before ? await chat.tokens(call, model, before) : (await call("api/Tokenize", { model, texts: [prompt] })).results[0].tokens;
   return { ...body, token_ids: { ids: [...ahead, ...tokens].map((token) => token.id) } };

@@ -14,14 +14,14 @@ export const COLOURS = { probability: "The stronger the colour, the less likely 
 
 const openness = (token) => entropy(token.top.map((each) => each.logprob));
 
-/** A token as a row shows it. @param {import("../maths/branches.js").Token} token @param {string} colour @param {boolean} [differs] */
+/** A token as a row shows it. */
 export function tokenItem(token, colour, differs) {
   const place = rank(token), words = [percent(Math.exp(token.logprob)), place ? `rank ${place}` : `not among the ${LIKELIEST} likeliest`, token.isPicked && "chosen by you", token.isCut && "ended the text", differs && "differs"];
   const shade = { probability: -token.logprob / Math.LN2 / 14, rank: place ? Math.log(place) / Math.log(LIKELIEST) : 1, entropy: openness(token) / 8, none: 0 }[colour];
   return { text: token.text.replaceAll("\n", "↵\n"), shade: Math.min(1, shade), isWarm: colour !== "entropy", title: words.filter(Boolean).join(", ") };
 }
 
-/** Settings, and a second set to compare with. `requests(form)` gives model and `sampling_params` of each side. @param {import("../parts/screen.js").Screen} screen @param {() => void} onchange */
+/** Settings, and a second set to compare with. `requests(form)` gives model and `sampling_params` of each side. */
 export function generationSettings(screen, onchange) {
   const element = h("section", { class: "panel stack", "aria-label": "Settings" }, h("h2", null, "Settings")), more = h("div", { class: "compact" }), second = h("div", { class: "stack" });
   const sampling = samplingControls(screen, element, { first: { temperature: 0.8 } });
@@ -77,7 +77,7 @@ export function tokenPanel(onpick) {
   } };
 }
 
-/** The way from the prompt to a branch, and all branches. @param {import("../maths/branches.js").Branch[]} all @param {import("../maths/branches.js").Branch|null} leaf @param {boolean} isOpen */
+/** The way from the prompt to a branch, and all branches. */
 export function branchList(all, leaf, isOpen, onopen) {
   const link = (branch) => h("button", { class: "plain", "aria-current": branch === leaf ? "true" : null, onclick: () => onopen(branch) },
     `${branch.parent ? `Token ${branch.keep + 1}: ` : ""}“${visible(texts(branch.tokens).join(""), true).slice(0, 24)}”`);

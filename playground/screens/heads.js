@@ -16,7 +16,6 @@ import { tip } from "../parts/shapes.js";
 
 const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60, SCORED = 100; // pixels; a name is below pictures that are so wide, and its score with it where they are wider
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   screen.wide();
   let first = null, second = null, isOpen = false, shown = [], most = 1, at = null, grid = {}, perLayer = 1, image = null; // heads of a layer that are shown; their pictures, until others are

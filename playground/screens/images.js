@@ -12,7 +12,6 @@ const BETWEEN_MS = 100; // runs while one draws
 const MOST_ROWS = 50; // of the table
 const SMALL = 64; // pixels a side; larger images are no drawings, and are not fitted, nor are those of the model's own size
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   const width = screen.number("pen", { label: "Pen width", min: 4, max: 60, value: 26, isIndex: true, into: null });
   const pad = screen.add(drawingPad({ label: "Drawing pad", width: () => width.value, onchange: () => screen.changed() }));
@@ -36,7 +35,7 @@ export default function build(screen) {
     }, Math.max(0, last + BETWEEN_MS - performance.now()));
   };
 
-  /** The pixels that the model takes. @returns {HTMLCanvasElement} */
+  /** The pixels that the model takes. */
   function sight(image) {
     const { image_width: columns, image_height: tall, image_channels: channels } = screen.model, canvas = h("canvas", { class: "pixels", role: "img", "aria-label": "What the model sees", width: columns, height: tall }), context = canvas.getContext("2d");
     const turned = (value) => (isInverted.value ? 255 - value : value), isGrey = !image || channels === 1;
@@ -56,7 +55,7 @@ export default function build(screen) {
     return canvas;
   }
 
-  /** Several images go into the table, the last one onto the pad. @param {Iterable<File>} files */
+  /** Several images go into the table, the last one onto the pad. */
   async function open(files) {
     const images = await Promise.all([...files].map(async (each) => ({ name: each.name, image: await createImageBitmap(each).catch(() => null) }))), good = images.filter(({ image }) => image);
     file.value = "";

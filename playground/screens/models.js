@@ -11,7 +11,6 @@ const WORDS = { READY: "ready", UNAVAILABLE: "not loaded", LOADING: "loading", U
 const code = (value, label) => h("pre", { class: "code", tabIndex: 0, "aria-label": label }, JSON.stringify(value, null, 2));
 const facts = (pairs) => h("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([name, value]) => [h("dt", null, name), h("dd", null, String(value))]));
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default async function build(screen) {
   screen.wide();
   const list = h("div"), detail = h("section", { class: "stack", "aria-label": "Chosen model" }), chosen = screen.add({ name: "name", initial: "", value: screen.given.name ?? "" });

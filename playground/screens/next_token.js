@@ -12,7 +12,6 @@ import { table, tableButtons, tokenRow } from "../parts/shapes.js";
 const LIKELIEST = 50; // the most that the API gives
 const WORST = 10;
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let tail = [], biases = {}, found = null;
   const view = screen.choice("view", { label: "Show", options: [["next", "Next token"], ["surprise", "Surprise of the text"]], value: "next", param: "", onchange: () => screen.run() });

@@ -10,7 +10,6 @@ import { tip } from "../parts/shapes.js";
 const MOST_VALUES = 2 ** 21; // of one answer
 const MOST_PIXELS = 320; // of the drawing
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export function attention(screen) {
   const element = h("section", { class: "stack", hidden: true }, h("h2", null, "Attention over patches")), controls = h("div", { class: "fields" });
   const view = screen.choice("view", { label: "Show", options: [["rollout", "All layers (rollout)"], ["mean", "Mean of a layer"], ["head", "One head"]], into: element });

@@ -10,7 +10,7 @@ import { table } from "../parts/shapes.js";
 
 /**
  * The text with the mask in place of a token, and words and a table about the answers to both.
- * @param {{model: string, text: string}} of @param {{start: number, end: number, text: string}} token @param {string} by the name of the other model, or "" @param {AbortSignal} signal
+ * @param {{model: string, text: string}} of @param {{start: number, end: number, text: string}} token @param {string} by the name of the other model, or ""
  */
 export async function masked(of, token, by, signal) {
   const mask = await maskOf(of.model, signal), text = slice(of.text, 0, token.start) + mask + slice(of.text, token.end), model = models.list.find((each) => each.name === by);

@@ -12,7 +12,6 @@ import { bars, table, tableButtons } from "../parts/shapes.js";
 const MOST_DOCUMENTS = 1000;
 const RAW = { own: undefined, probability: false, logit: true };
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let latest = null, open = new Set();
   const query = screen.text("query", { label: "Query", rows: 2, isMain: true });

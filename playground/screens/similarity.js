@@ -13,7 +13,6 @@ import { analogy, inContext, mapOf, written } from "./word_vectors.js";
 
 const MOST_ORDERED = 150; // texts; an order of more takes long
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   const mode = screen.choice("mode", { label: "What to compare", options: [["texts", "Texts"], ["analogy", "Words by analogy"]] });
   const texts = screen.text("texts", { label: "Texts, one a line", rows: 6, isMain: true });
@@ -68,7 +67,7 @@ export default function build(screen) {
     draw();
   });
 
-  /** @param {string[]} all @param {number[][]|null} vectors @param {number[][]} alike numbers, or else probabilities @param {(index: number) => HTMLElement[]} [detail] a text's own vector */
+  /** @param {number[][]} alike numbers, or else probabilities @param {(index: number) => HTMLElement[]} [detail] a text's own vector */
   function show(all, vectors, alike, isNumber, detail = (index) => stripe(vectors[index])) {
     const at = Math.min(line.value, all.length) - 1, most = isNumber && (!vectors || measure.value === "dot") ? undefined : 1, format = isNumber ? fixed : percent;
     const order = isOrdered.value && all.length <= MOST_ORDERED ? clustered(alike) : [...all.keys()];

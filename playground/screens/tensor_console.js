@@ -10,7 +10,7 @@ import { table } from "../parts/shapes.js";
 
 const MOST_SHOWN = 512, MOST_SIDE = 128;
 
-/** @param {import("../parts/screen.js").Screen} screen @param {string} path that takes the tensors */
+/** @param {string} path that takes the tensors */
 export function tensorConsole(screen, path, metadata, config, model) {
   const isOptional = (name) => config?.input?.find((input) => input.name === name)?.optional, result = h("div", { class: "stack" });
   const inputs = metadata.inputs.map(({ name, datatype, shape }) => {

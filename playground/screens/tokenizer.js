@@ -10,7 +10,6 @@ import { table, tableButtons, tip, tokenRow } from "../parts/shapes.js";
 const MOST_SHOWN = 2000; // tokens in the row
 const PRESETS = ["The unbelievable tokenization of untranslatable words", "😀 Ünïcödé — naïve café, 北京, שלום", "def area(radius):\n    return 3.14159 * radius ** 2", "1234567890 12,345.67 0x1F"];
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   const text = screen.text("text", { label: "Text", rows: 5, isMain: true, param: "texts[0]" }), specials = screen.toggle("specials", { label: "Special tokens", value: true });
   const names = () => [["", "None"], ...models.of(screen.entry).map(({ name }) => [name, name])];

@@ -19,7 +19,6 @@ const READERS = { tasks: ["attention"], fits: (model) => model.has_source };
 
 const heads = (count) => [["", "Mean of all"], ...Array.from({ length: count }, (_, head) => [head, head])];
 
-/** @param {import("../parts/screen.js").Screen} screen */
 export default function build(screen) {
   let attention = null, before = null, figure = null, matrix = null, sources = null, output = "", isOpen = false;
   const { soon } = screen, again = { onchange: soon }, view = { onchange: () => update() };

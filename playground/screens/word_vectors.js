@@ -16,13 +16,13 @@ const PER_CALL = 1000; // words, where the server takes as many
 /** What a heat map writes into its cells: two digits, none of large numbers, and no sign of a zero. */
 export const written = (value, below, text = fixed(Math.round(100 * value) / 100 + 0, Math.abs(value) < 99 ? 2 : 0)) => [text, legible(below)];
 
-/** Vectors in their first two principal components. @param {string[]} names @param {number[][]} vectors @param {(index: number) => boolean} isOn @param {(index: number) => void} [onpick] */
+/** Vectors in their first two principal components. */
 export function mapOf(names, vectors, isOn, onpick) {
   const { points, shares } = components(vectors), [first, second] = shares.map((share) => percent(share));
   return scatter({ label: "Map of the vectors", summary: `The two components keep ${percent(shares[0] + shares[1])} of the variance: what is near here may still differ.`, points: points.map(([x, y], index) => ({ x, y, label: names[index], note: `${fixed(x, 2)}, ${fixed(y, 2)}`, kind: isOn(index) ? "on" : "" })), xTitle: `first component, ${first}`, yTitle: `second, ${second}`, onpick });
 }
 
-/** The words nearest to a − b + c, of the whole vocabulary. @param {import("../parts/screen.js").Screen} screen @param {HTMLElement} into */
+/** The words nearest to a − b + c, of the whole vocabulary. */
 export function analogy(screen, into) {
   const fields = h("div", { class: "fields" }), kept = new Map();
   into.append(fields);
@@ -63,13 +63,13 @@ export function analogy(screen, into) {
   };
 }
 
-/** The first place of a word in a text, in code points. @returns {[number, number]|null} */
+/** The first place of a word in a text, in code points. */
 function placeOf(word, text) {
   const escaped = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), match = new RegExp(`(?<![\\p{L}\\p{N}])${escaped}(?![\\p{L}\\p{N}])`, "iu").exec(text);
   return match && [fromUtf16(text, match.index), fromUtf16(text, match.index + match[0].length)];
 }
 
-/** A word's vector in each sentence, by layer. @param {import("../parts/screen.js").Screen} screen @param {HTMLElement} into */
+/** A word's vector in each sentence, by layer. */
 export function inContext(screen, into) {
   const word = screen.text("word", { label: "Word that all lines have", rows: 1, into }), layer = screen.number("layer", { label: "Layer (0: embeddings)", min: 0, max: 1, value: 0, isIndex: true, into });
   return {

@@ -104,15 +104,23 @@ class Steps:
     num_slots: int = 8
     max_tokens: int = 64
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    has_states: bool = False
     live: dict[Sequence, None] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.decoder = FakeDecoder(self.num_slots, self.max_tokens)
         max_bytes = self.limits.max_prefix_bytes if self.limits.can_reuse_prefixes else 0
+        self.decoder.has_states = self.has_states
         memory = self.decoder.prefix_memory(max_bytes)
         self.store = PrefixStore(memory) if memory else None
-        self.cache = KVCache(self.num_slots, self.max_tokens, self.decoder.copy, store=self.store)
+        self.cache = KVCache(
+            self.num_slots,
+            self.max_tokens,
+            self.decoder.copy,
+            store=self.store,
+            copies_whole=self.has_states,
+        )
         self.scheduler = SlotScheduler(self.limits, self.cache)
 
     def add(self, *sequences: Sequence) -> None:

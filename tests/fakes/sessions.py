@@ -172,8 +172,8 @@ class FakeDecoder(Holdable[DecoderRun], SlotDecoder):
     """A decoder of bytes: its favourite next token is `next_id` of all tokens in the slot.
 
     A cache that is wrong in any token or its place gives another answer. It refuses what ONNX
-    Runtime's attention does not take. With an adapter of shift s, a slot has each token as
-    `adapted_id(token, s)`.
+    Runtime's attention does not take, and with `has_states` a part of a slot. With an adapter of
+    shift s, a slot has each token as `adapted_id(token, s)`.
     """
 
     def __init__(
@@ -193,13 +193,16 @@ class FakeDecoder(Holdable[DecoderRun], SlotDecoder):
 
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         assert num_tokens <= len(self.slots[source]), "copies what was never computed"
+        is_whole = num_tokens in (0, len(self.slots[source]))
+        assert is_whole or not self.has_states, "copies a part of a state"
         assert start <= len(self.slots[target]), "leaves a gap"
         self.copies.append((source, target, num_tokens))
         kept = self.slots[target][:start] if start else []
         self.slots[target] = kept + self.slots[source][start:num_tokens]
 
     def prefix_memory(self, max_bytes: int) -> "FakePieces | None":
-        return FakePieces(self.slots, max_bytes) if max_bytes >= PIECE_TOKENS else None
+        has_room = max_bytes >= PIECE_TOKENS and not self.has_states
+        return FakePieces(self.slots, max_bytes) if has_room else None
 
     def run(
         self,
@@ -216,6 +219,8 @@ class FakeDecoder(Holdable[DecoderRun], SlotDecoder):
         ids = self._adapted(ids, places)
         is_decoding = all(len(row) == 1 for row in ids)
         assert is_decoding or len(ids) == 1 or not any(num_past), "no such step in ONNX Runtime"
+        for slot, past in enumerate(num_past if self.has_states else (), first_slot):
+            assert past in (0, len(self.slots[slot])), "goes on from a state of other tokens"
         if num_logits > 1:
             assert num_logits <= self.max_logits_per_row
             (row,), (past,) = ids, num_past

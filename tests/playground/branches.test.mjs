@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { History, bytesOf, differing, lineage, owner, path, rank, spelled, texts, written } from "../../playground/maths/branches.js";
+import { History, bytesOf, differing, lineage, numThoughts, owner, path, rank, spelled, texts, thoughtsOf, written } from "../../playground/maths/branches.js";
 
 const token = (text, more) => ({ id: text.length, bytes: new TextEncoder().encode(text), top: [], ...more });
 const branch = (parent, keep, words, more) => ({ parent, keep, tokens: words.map((word) => token(word)), text: words.join(""), finish: "", ...more });
@@ -52,4 +52,27 @@ test("a history goes back and forth, forgets what was undone, and keeps a bounde
   assert.deepEqual([history.now, history.canMove(1)], [9, false]);
   history.drop();
   assert.deepEqual([history.now, history.canMove(1)], [1, false]);
+});
+
+test("tokens are thoughts up to the one with which the answer begins", () => {
+  const after = (words, piece, more) => numThoughts(branch(null, 0, words, { text: "", ...more }), piece);
+  assert.equal(after(["<", "think>"], {}), 0); // not known yet
+  assert.equal(after(["<", "think>", "a"], { reasoning: "a" }), 3);
+  assert.equal(after(["a", "</think>"], {}, { thoughts: 1 }), 2);
+  assert.equal(after(["a", "</think>", "\n\nYes", "<end>"], { text: "Yes" }, { thoughts: 1 }), 2);
+  assert.equal(after(["a", "</think>", "Yes", "!"], { text: "!" }, { text: "Yes", thoughts: 2 }), 2);
+  assert.equal(after(["Yes"], { text: "Yes" }), 0);
+  assert.equal(after(["a", "�"], { text: "b" }, { thoughts: 1 }), 1);
+});
+
+test("a branch has the thoughts of the first one, unless it begins within them", () => {
+  const first = branch(null, 0, ["a", "</think>", "Yes"], { text: "Yes", thoughts: 2 });
+  const later = (keep) => branch(first, keep, ["!"]);
+  assert.deepEqual([first, later(3), later(2), later(1)].map(thoughtsOf), [2, 2, 2, 0]);
+  assert.equal(thoughtsOf(branch({ ...first, text: "" }, 3, ["b"])), 0); // it was cut within them
+});
+
+test("what ended an answer behind thoughts is marked as cut", () => {
+  const thought = branch(null, 0, ["a", "</think>", "\n\nYes", "<end>"], { text: "Yes", thoughts: 2, finish: "FINISH_REASON_STOP" });
+  assert.deepEqual(written(thought).map((each) => each.isCut), [false, false, false, true]);
 });

@@ -41,6 +41,11 @@ test("a conversation is a chat, and texts to embed are embeddings", () => {
   assert.match(inPython({ path: "api/Embed", body: { model: "mini", texts: ["a"], prompt: "" } }, BASE, false), /requests\.post/);
 });
 
+test("a chat has the budget of its thoughts and the variables of its template", () => {
+  const body = { model: "talk", conversation: { messages: [], template_variables: '{"enable_thinking": false}' }, sampling_params: { max_reasoning_tokens: 0 } };
+  assert.match(inPython({ path: "api/Generate", body }, BASE, false), /extra_body=\{\s+"chat_template_kwargs": \{\s+"enable_thinking": False\s+\},\s+"thinking_token_budget": 0/);
+});
+
 test("a form is response_format of a chat, and structured_outputs otherwise", () => {
   const asked = (prompt, form) => inPython({ path: "api/Generate", body: { model: "talk", ...prompt, sampling_params: form }, isStream: true }, BASE, false);
   const chat = { conversation: { messages: [{ role: "user", content: "Hi" }] } }, schema = '{"type": "object"}';

@@ -115,8 +115,11 @@ class OnnxDecoder(SlotDecoder):
     def copy(self, source: int, target: int, num_tokens: int, start: int = 0) -> None:
         """Copy a slot's keys and values of tokens `start` to `num_tokens` to another slot.
 
-        States are copied whole, and so they must be of `num_tokens`.
+        States are copied whole, and so they must be of `num_tokens`. A slot whose sequence has not
+        begun has those of another one, which are not copied.
         """
+        if not num_tokens:
+            return
         if self._buffers:
             self._memory.copy_rows(self._buffers, source, target, slice(start, num_tokens), axis=2)
         if self._states:
@@ -148,7 +151,7 @@ class OnnxDecoder(SlotDecoder):
         assert num_logits == 1 or (len(rows) == 1 and num_logits <= self.max_logits_per_row)
         num_rows, num_tokens = len(rows), max(map(len, rows))
         if num_rows > 1 and (self.shape.takes_one_row or (self._states and num_tokens > 1)):
-            return self._run_each(first_slot, rows, num_past)
+            return self._run_each(first_slot, rows, num_past, places)
         if self._prefill is not None and num_logits == 1 and not any(num_past):
             return self._start(self._prefill, first_slot, rows)
         has_adapters = any(places)
@@ -182,12 +185,18 @@ class OnnxDecoder(SlotDecoder):
             self._state_lengths[slot] += len(row)
 
     def _run_each(
-        self, first_slot: int, rows: Sequence[np.ndarray], num_past: Sequence[int]
+        self,
+        first_slot: int,
+        rows: Sequence[np.ndarray],
+        num_past: Sequence[int],
+        places: Sequence[int],
     ) -> StepLogits:
         """Logits of rows that cannot share a run."""
         logits_BV = np.empty((len(rows), self.vocab_size), np.float32)
         for index, (row, past) in enumerate(zip(rows, num_past, strict=True)):
-            logits_BV[index] = self.run(first_slot + index, [row], [past]).whole()[0]
+            own = places[index : index + 1]
+            logits = self.run(first_slot + index, [row], [past], places=own)
+            logits_BV[index] = logits.whole()[0]
         return StepLogits(logits_BV)
 
     def _start(

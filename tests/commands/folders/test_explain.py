@@ -144,6 +144,16 @@ def test_the_page_has_whole_names_and_commands_that_can_be_copied(tmp_path: Path
     assert "…" not in result.output
 
 
+def test_the_commands_have_the_flags_that_were_given(tmp_path: Path) -> None:
+    """Each line with those that it has, so that what it makes is what was explained."""
+    folder = classifier(tmp_path / "folder")
+    flags = ["--precision", "fp32", "--offline", "--compare", "none"]
+    serving, importing, exporting, _ = explained(folder, *flags)["commands"]
+    assert serving == f"attendant serve {folder} {' '.join(flags)}"
+    assert importing.endswith(" --compare none")
+    assert exporting.endswith(" --precision fp32")
+
+
 def test_an_adapter_is_explained_with_its_base_and_the_lines_that_serve_it(tmp_path: Path) -> None:
     write_peft(tmp_path / "polite", num_in=256)
     path = tmp_path / "polite/adapter_config.json"

@@ -163,6 +163,29 @@ def test_two_models_of_one_name_are_refused_before_either_is_made(
     assert reports.lines == []
 
 
+def test_a_folder_that_is_missing_is_told_before_another_is_made(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    reports = Lines()
+    for missing in (tmp_path / "nowhere", made[0] / "config.json"):
+        with (
+            pytest.raises(CheckpointError, match=f"{missing}"),
+            prepared([str(made[0]), str(missing)], wishes(tmp_path / "cache"), reports),
+        ):
+            pass
+    assert reports.lines == []
+
+
+def test_a_model_repository_that_is_missing_is_told_before_folders_are_made(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Also one whose path looks like a hub id."""
+    line = ["serve", str(made[0]), "--model-repository", "some/where"]
+    result = CliRunner().invoke(app, [*line, "--folder-cache", str(tmp_path / "cache")])
+    assert "model repository some/where is not a folder" in str(result.exception)
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.parametrize("name", ["a/b", "..", "", ".hidden", "n" * 300, "-x"])
 def test_a_name_that_no_model_can_have_is_refused_by_name(name: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"is no name for a model: write NAME=FOLDER"):

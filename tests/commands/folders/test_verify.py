@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
+from tritonclient.grpc import InferenceServerClient
 from typer.testing import CliRunner
 
 from commands.folders.importing import case_of, read_checkpoint
@@ -41,25 +43,48 @@ OUTPUTS = {
 NAMES = tuple(OUTPUTS)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """Folders by the names of their models, and the address of a server of these."""
-    root = tmp_path_factory.mktemp("verify")
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that has a model when a test asks for it: exports take most of the time."""
+
+    root: Path  # of folders by the names of their models
+    address: str
+
+    def folder(self, name: str) -> Path:
+        """The folder of a model, which is served from now on."""
+        folder = self.root / name
+        if not folder.exists():
+            write(folder)
+            checkpoint = read_checkpoint(str(folder), ImportSettings())
+            export_any(checkpoint, ExportSettings(name, self.root / "repository", "fp32"))
+            with InferenceServerClient(self.address) as client:
+                client.load_model(name)
+        return folder
+
+
+def write(folder: Path) -> None:
+    """A folder of the network that its name stands for."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    classifier(root / "classes")
-    for head in ("embedding", "score", "tokens", "masks", "terms"):
-        next(r for r in ROWS if (r.kind, r.head) == ("bert", head)).write(root / head)
-    prompts = {"prompts": {"query": "find: ", "document": ""}, "default_prompt_name": "query"}
-    (root / "embedding" / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    made = network("llama", transformers.AutoModelForCausalLM, vocab_size=600, head_dim=16)
-    made.save_pretrained(root / "writing")
-    save_tokenizer("gpt2", root / "writing")
-    (root / "writing" / "chat_template.jinja").write_text(TOOLS)
-    for name in NAMES:
-        checkpoint = read_checkpoint(str(root / name), ImportSettings())
-        export_any(checkpoint, ExportSettings(name, root / "repository", "fp32"))
-    with ServerProcess(root / "repository") as server:
-        yield root, server.address
+    if folder.name == "classes":
+        classifier(folder)
+    elif folder.name == "writing":
+        made = network("llama", transformers.AutoModelForCausalLM, vocab_size=600, head_dim=16)
+        made.save_pretrained(folder)
+        save_tokenizer("gpt2", folder)
+        (folder / "chat_template.jinja").write_text(TOOLS)
+    else:
+        next(row for row in ROWS if (row.kind, row.head) == ("bert", folder.name)).write(folder)
+    if folder.name == "embedding":
+        prompts = {"prompts": {"query": "find: ", "document": ""}, "default_prompt_name": "query"}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("verify")
+    (root / "repository").mkdir()
+    with ServerProcess(root / "repository", "--model-control-mode", "explicit") as server:
+        yield Served(root, server.address)
 
 
 def verified(folder: Path, name: str, address: str, *more: str) -> tuple[int, dict[str, Any]]:
@@ -76,10 +101,9 @@ def rows(found: dict[str, Any]) -> dict[str, Row]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_served_model_equals_its_folder(name: str, served: tuple[Path, str]) -> None:
+def test_a_served_model_equals_its_folder(name: str, served: Served) -> None:
     """In tokens, in outputs of its task, and in the prompts of conversations."""
-    root, address = served
-    exit_code, found = verified(root / name, name, address)
+    exit_code, found = verified(served.folder(name), name, served.address)
     assert (exit_code, found["is_equal"]) == (0, True)
     by_what = rows(found["served"])
     assert by_what["tokens"].equal == by_what["tokens"].number > 180
@@ -92,18 +116,18 @@ def test_a_served_model_equals_its_folder(name: str, served: tuple[Path, str]) -
     assert any(row.by.startswith("transformers") for row in rows(found["certificate"]).values())
 
 
-def test_a_model_of_another_folder_is_told(served: tuple[Path, str], tmp_path: Path) -> None:
-    _, address = served
+def test_a_model_of_another_folder_is_told(served: Served, tmp_path: Path) -> None:
+    served.folder("classes")
     folder = classifier(tmp_path)
     path = folder / "model.safetensors"
     from safetensors.torch import load_file, save_file
 
     save_file({name: 1.5 * each for name, each in load_file(path).items()}, path, {"format": "pt"})
-    exit_code, found = verified(folder, "classes", address)
+    exit_code, found = verified(folder, "classes", served.address)
     assert (exit_code, found["is_equal"]) == (1, False)
     assert rows(found["served"])["scores"].max_difference > 1e-3  # type: ignore[operator]
     assert Certificate.from_dict(found["certificate"]).is_equal, "the import itself is right"
-    line = ["verify", "classes", "--source", str(folder), "--address", address]
+    line = ["verify", "classes", "--source", str(folder), "--address", served.address]
     result = CliRunner().invoke(app, line)
     assert "classes as it is served, in fp32, compared: " in result.stdout
     assert "scores differ first at the text 'The film was" in result.stdout
@@ -111,11 +135,11 @@ def test_a_model_of_another_folder_is_told(served: tuple[Path, str], tmp_path: P
 
 @pytest.mark.parametrize("number", range(len(COMPARED)))
 def test_one_answer_that_is_no_number_is_no_equal_model(number: int, tmp_path: Path) -> None:
-    """Wherever it stands among the answers."""
+    """Wherever it stands among the answers, of an import that is equal."""
     folder, settings = classifier(tmp_path), ImportSettings()
     checkpoint = read_checkpoint(str(folder), settings)
 
-    class Served:
+    class Answers:
         def ask(self, call: Classify | Tokenize) -> Any:
             if isinstance(call, Tokenize):
                 ids = checkpoint.tokenizer.encode(call.texts[0]).ids
@@ -130,19 +154,17 @@ def test_one_answer_that_is_no_number_is_no_equal_model(number: int, tmp_path: P
                 model=call.model, version="1", timings=Timings(), num_tokens=15, results=[made]
             )
 
-    client: Any = Served()
+    client: Any = Answers()
     facts = ModelFacts(name="classes", version="1", task=checkpoint.task, precision="int8")
     with case_of(checkpoint, folder, settings) as case:
-        found = verify(client, facts, case)
+        found = verify(client, facts, case, Certificate(()))
     scores = rows(found.served.to_dict())["scores"]
     assert (scores.max_difference, scores.number - scores.equal) == (None, 1)
     assert not found.is_equal
 
 
-def test_a_model_without_a_kept_export_needs_its_source(
-    served: tuple[Path, str], tmp_path: Path
-) -> None:
-    line = ["verify", "classes", "--folder-cache", str(tmp_path), "--address", served[1]]
+def test_a_model_without_a_kept_export_needs_its_source(tmp_path: Path) -> None:
+    line = ["verify", "classes", "--folder-cache", str(tmp_path)]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 1
     assert "say what it was made of by --source FOLDER" in result.output

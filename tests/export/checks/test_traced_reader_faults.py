@@ -1,6 +1,7 @@
 """Faults of meaning in graphs that read texts, put in by hand, are found by the import's checks."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
@@ -8,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from export.checks.traced_reading import check_reader
+from export.checks.traced_reading import check_longest, check_reader
 from export.errors import ExportError
 from export.graphs.traced.rows import trace_reader
 from models.networks.traced_readers import TracedClassifier, TracedEmbedder, TracedReader
@@ -96,3 +97,21 @@ def test_a_fault_that_is_put_in_is_found(name: str) -> None:
     put_in(graph)
     with pytest.raises(ExportError, match="differs from transformers"):
         check_reader(reader, graph)
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [
+        (28, ""),
+        (29, "texts of 29 tokens are computed by other modules of BigBirdModel than short ones"),
+        (2_049, "for at most 2048: choose a --context of 2048 or fewer"),
+    ],
+)
+def test_attention_that_changes_with_the_length_of_a_text_is_refused(
+    longest: int, expected: str
+) -> None:
+    """BigBird's is full up to 28 tokens of these blocks, and stays full after a short text."""
+    sizes = {"block_size": 4, "num_random_blocks": 1, "max_position_embeddings": longest}
+    reader = tiny_reader("big_bird", TracedEmbedder, **sizes)
+    with pytest.raises(ExportError, match=expected) if expected else nullcontext():
+        check_longest(reader)

@@ -37,6 +37,10 @@ def write(folder: Path, *names: str) -> Path:
         (("config.json",), r"has config\.json and no weights \(model\.safetensors, "),
         (("model.safetensors",), r"has model\.safetensors and no config\.json, which says what"),
         (
+            ("README.md", "model-00001-of-00002.safetensors"),
+            r"has model-00001-of-00002\.safetensors and no config\.json",
+        ),
+        (
             ("a b/config.json", "a b/model.safetensors", "c/x.gguf", "d/README.md"),
             r"no model itself, and its folders have: attendant serve '.*/a b' .*/c$",
         ),

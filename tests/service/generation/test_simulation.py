@@ -43,6 +43,7 @@ class Simulation:
 
     seed: int
     can_reuse_prefixes: bool = True
+    has_states: bool = False
     now_s: float = 0.0
     admitted: list[Sequence] = field(default_factory=list)
     last_first: Sequence | None = None
@@ -63,7 +64,7 @@ class Simulation:
             max_scored_tokens=int(pick(2, 9)),
             max_prefix_bytes=PIECE_TOKENS * int(pick(0, 12)),  # a token is a byte
         )
-        self.steps = Steps(int(pick(1, 9)), CONTEXT, self.limits)
+        self.steps = Steps(int(pick(1, 9)), CONTEXT, self.limits, self.has_states)
 
     def event(self) -> None:
         chance = self.random.random()
@@ -201,18 +202,21 @@ def check_scores(sequence: Sequence) -> None:
         )
 
 
-@pytest.mark.parametrize("can_reuse_prefixes", [True, False])
+@pytest.mark.parametrize(
+    ("can_reuse_prefixes", "has_states"), [(True, False), (False, False), (True, True)]
+)
 @pytest.mark.parametrize("first", range(0, len(SEEDS), 100))
 def test_every_sequence_ends_once_with_the_tokens_it_gets_alone(
-    first: int, can_reuse_prefixes: bool
+    first: int, can_reuse_prefixes: bool, has_states: bool
 ) -> None:
     """200 seeds of 120 events, about 8,000 sequences; then all is served to its end.
 
     Who was aborted, or was in a failed step, has a beginning of those tokens. Who is first in
     line is passed by nobody and starts within the bound; chunks go in every other step at least.
+    Slots with states are copied whole, and go on from all of their tokens.
     """
     for seed in SEEDS[first : first + 100]:
-        simulation = Simulation(seed, can_reuse_prefixes)
+        simulation = Simulation(seed, can_reuse_prefixes, has_states)
         simulation.run()
         for sequence in simulation.admitted:
             found, expected = output_ids(sequence), expected_ids(sequence)

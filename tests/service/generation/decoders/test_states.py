@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from service.contract.adapter import Adapter, Factors
 from service.contract.tensors import TensorSpec
 from service.errors import LoadError
+from service.generation.decoders.adapter_buffers import MASK
 from service.generation.decoders.decoder import INPUTS, SLOTS, OnnxDecoder
 from service.generation.decoders.shape import DecoderShape
 from service.generation.steps.scheduler import SchedulerLimits
@@ -24,13 +26,27 @@ SIZE, WIDTH, CONTEXT = 6, 3, 32
 RANDOM = np.random.default_rng(0)
 WORDS = RANDOM.normal(size=(9, SIZE)).astype(np.float32)
 FILTER = RANDOM.normal(size=(SIZE, 1, WIDTH)).astype(np.float32)
+UP, DOWN = (RANDOM.normal(size=size).astype(np.float32) for size in ((SIZE, 1), (1, SIZE)))
 
 
-def graph() -> bytes:
-    """Token vectors, a convolution with its state, and of that the tokens that are asked for."""
+def graph(*, has_adapters: bool = False) -> bytes:
+    """Token vectors, a convolution with its state, and of that the tokens that are asked for.
+
+    With adapters there is one place, whose factors change the vectors.
+    """
+    adapted = [
+        helper.make_node("Cast", [MASK], ["is_used"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["hidden", "lora.words.A"], ["narrow"]),
+        helper.make_node("Mul", ["narrow", "is_used"], ["used"]),
+        helper.make_node("MatMul", ["used", "lora.words.B"], ["added"]),
+        helper.make_node("Add", ["hidden", "added"], ["changed"]),
+    ]
     nodes = [
         helper.make_node("Gather", ["words", "input_ids"], ["hidden"]),
-        helper.make_node("Transpose", ["hidden"], ["channels"], perm=[0, 2, 1]),
+        *(adapted if has_adapters else ()),
+        helper.make_node(
+            "Transpose", ["changed" if has_adapters else "hidden"], ["channels"], perm=[0, 2, 1]
+        ),
         helper.make_node(
             "CausalConvWithState",
             ["channels", "filter", "", "past_state.0"],
@@ -50,6 +66,12 @@ def graph() -> bytes:
         made("logit_positions", TensorProto.INT64, ["wanted"]),
         made("past_state.0", TensorProto.FLOAT, state),
     ]
+    if has_adapters:
+        inputs += [
+            made(MASK, TensorProto.BOOL, ["batch", 1, 1]),
+            made("lora.words.A", TensorProto.FLOAT, [SIZE, 1]),
+            made("lora.words.B", TensorProto.FLOAT, [1, SIZE]),
+        ]
     outputs = [
         made("logits", TensorProto.FLOAT, ["wanted", SIZE]),
         made("present_state.0", TensorProto.FLOAT, state),
@@ -70,8 +92,8 @@ def decoder() -> OnnxDecoder:
     return OnnxDecoder(session, num_slots=4, max_tokens=CONTEXT, max_rows=4)
 
 
-def expected(ids: Sequence[int]) -> np.ndarray:
-    last = np.concatenate([np.zeros((WIDTH - 1, SIZE)), WORDS[list(ids)]])[-WIDTH:]
+def expected(ids: Sequence[int], words: np.ndarray = WORDS) -> np.ndarray:
+    last = np.concatenate([np.zeros((WIDTH - 1, SIZE)), words[list(ids)]])[-WIDTH:]
     convolved: np.ndarray = (last.T * FILTER[:, 0]).sum(axis=1)
     return convolved
 
@@ -107,6 +129,34 @@ def test_a_state_moves_with_its_slot(decoder: OnnxDecoder) -> None:
     assert agree(run(decoder, 2, [[5]], [3]), [2, 3, 5])
 
 
+def test_a_slot_that_was_only_claimed_moves_without_the_state_of_its_last_owner(
+    decoder: OnnxDecoder,
+) -> None:
+    run(decoder, 2, [[1, 2, 3]], [0])
+    decoder.copy(2, 0, 0)
+    assert agree(run(decoder, 0, [[5]], [0]), [5])
+
+
+def test_prompts_of_one_step_have_their_own_adapters() -> None:
+    """Each has a run of its own, and the place of its adapter goes with it."""
+    options = SessionOptions()
+    decoder = OnnxDecoder(
+        OnnxSession(graph(), options),
+        num_slots=4,
+        max_tokens=CONTEXT,
+        max_rows=4,
+        adapted=OnnxSession(graph(has_adapters=True), options),
+    )
+    assert decoder.adapters is not None
+    decoder.adapters.write(1, Adapter("", {"words": Factors(UP, DOWN)}))
+    rows = [np.array(row) for row in ([1, 2, 3], [4, 5], [6, 7])]
+    logits = decoder.run(0, rows, [0, 0, 0], places=(1, 0, 1)).whole()
+    of_adapter = WORDS + WORDS @ UP @ DOWN
+    assert np.allclose(logits[0], expected([1, 2, 3], of_adapter), atol=1e-5)
+    assert np.allclose(logits[1], expected([4, 5]), atol=1e-5)
+    assert np.allclose(logits[2], expected([6, 7], of_adapter), atol=1e-5)
+
+
 def test_a_state_of_other_tokens_is_never_used(decoder: OnnxDecoder) -> None:
     run(decoder, 0, [[1, 2, 3]], [0])
     with pytest.raises(AssertionError, match="states are not of these tokens"):
@@ -136,8 +186,7 @@ def test_a_state_without_a_size_is_refused() -> None:
 
 def test_a_prompt_copies_all_of_a_slot_with_states_or_nothing() -> None:
     """What has been said goes on from where it was; another ending begins anew."""
-    steps = Steps(4, 128, SchedulerLimits())
-    steps.cache._copies_whole = True
+    steps = Steps(4, 128, SchedulerLimits(), has_states=True)
     first = serve(steps, "a" * 40)
     said = bytes(first.token_ids[: first.num_tokens - 1].tolist()).decode()
     other = serve(steps, "a" * 40 + "b")

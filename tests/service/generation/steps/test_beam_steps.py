@@ -41,7 +41,8 @@ def greedy_of(prompt: str, max_tokens: int) -> list[int]:
 # --- in the steps of others -----------------------------------------------------------------------
 
 
-async def test_each_search_and_each_text_is_what_it_is_alone() -> None:
+@pytest.mark.parametrize("has_states", [False, True])
+async def test_each_search_and_each_text_is_what_it_is_alone(has_states: bool) -> None:
     """Random arrivals and leavers, 12 slots; everything is recounted after every step.
 
     Texts of one token each, samples and searches of 2 to 6 beams, prompts of 1 to 45 tokens in
@@ -50,6 +51,7 @@ async def test_each_search_and_each_text_is_what_it_is_alone() -> None:
     random = np.random.default_rng(7)
     observer = CheckingObserver()
     decoder = ChanceDecoder(12, 80)
+    decoder.has_states = has_states
     checked = left = 0
 
     async def one(number: int) -> None:
@@ -134,9 +136,11 @@ async def test_no_request_overtakes_a_search_that_waits_for_its_slots() -> None:
     assert by_prompt[b"x"].finished_s <= by_prompt[b"a"].scheduled_s <= by_prompt[b"b"].scheduled_s
 
 
-async def test_beams_may_grow_while_a_prompt_is_in_chunks() -> None:
+@pytest.mark.parametrize("has_states", [False, True])
+async def test_beams_may_grow_while_a_prompt_is_in_chunks(has_states: bool) -> None:
     """Two letters allowed: 2, 4, then 8 beams, beside a prompt of 60 tokens, 4 a step."""
     decoder, observer = ChanceDecoder(10, 80), CheckingObserver()
+    decoder.has_states = has_states
     decoder.hold()
     sizes: dict[str, Any] = {"beam_width": 8, "n": 8, "max_tokens": 6}
     async with engine_on(decoder, observer=observer, max_prefill_tokens=4) as engine:
