@@ -159,7 +159,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
             stop=self.stop,
             priority=self.priority,
         )
-        turns.paths["thinking_token_budget"] = "reasoning.max_tokens"
+        turns.paths |= {"thinking_token_budget": "reasoning.max_tokens"}
         turns.paths["max_tokens"] = turns.paths["max_completion_tokens"] = "max_output_tokens"
         for name in (
             *("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty"),

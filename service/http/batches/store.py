@@ -78,7 +78,11 @@ class Store:
         return self._settings.max_batch_bytes - self.num_bytes
 
     async def add(
-        self, content: bytes | memoryview, filename: str, purpose: Purpose, keep_s: float | None = None
+        self,
+        content: bytes | memoryview,
+        filename: str,
+        purpose: Purpose,
+        keep_s: float | None = None,
     ) -> StoredFile:
         """Keep a file for some seconds, at most the setting's. Raises `HttpError`."""
         await self.forget_expired()

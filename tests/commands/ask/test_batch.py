@@ -100,7 +100,8 @@ def test_a_name_that_an_earlier_line_has_is_refused_in_a_job_that_goes_on_too(
     job(tmp_path, Server(1_000))()
     assert bodies_of(tmp_path / "out.jsonl") == bodies[:-1]
     (error,) = (tmp_path / "out.jsonl.errors.jsonl").read_text().splitlines()
-    assert json.loads(error)["reason"] == "is refused: custom_id 'line-0' is that of an earlier line"
+    reason = "is refused: custom_id 'line-0' is that of an earlier line"
+    assert json.loads(error)["reason"] == reason
 
 
 def test_a_server_that_goes_away_ends_the_job(tmp_path: Path) -> None:
