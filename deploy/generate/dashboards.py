@@ -262,6 +262,22 @@ OPERATORS = Dashboard(
                 "Because too many calls, or bytes, were in flight. Above 1 %: AttendantRefusing.",
             ),
             Panel(
+                "Batches that have not ended",
+                "none",
+                by_instance(server("attendant_batches_unfinished")),
+                "Of /v1/batches, those that wait among them. Bounded by --max-waiting-batches.",
+            ),
+            Panel(
+                "Requests of batches",
+                "reqps",
+                by(
+                    "result",
+                    "sum by (namespace, job, result) "
+                    f"(rate({mine('attendant_batch_lines_total')}[$__rate_interval]))",
+                ),
+                "Answered lines of batches' files: completed, or failed with a refusal.",
+            ),
+            Panel(
                 "Loads since the start",
                 "none",
                 by(

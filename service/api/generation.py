@@ -5,6 +5,8 @@ Each finds the model, calls it, and makes records of what comes. A call that end
 """
 
 import asyncio
+import codecs
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -203,13 +205,28 @@ class _Outputs:
         if not self._readers:
             return fields
         reader = self._readers[chunk.sequence.sample_index]
-        was_inside, split = reader.is_inside, reader.read(chunk.text)
+        before, split = copy.copy(reader), reader.read(chunk.text)
         if chunk.is_last:
             last = reader.end()
             split = Split(split.thoughts + last.thoughts, split.text + last.text)
-        if was_inside or reader.is_inside:
-            self._num_thought_tokens += len(chunk.token_ids)
+        self._num_thought_tokens += self._num_inside(before, reader, chunk.token_ids)
         return fields | {"reasoning": split.thoughts, "text": split.text}
+
+    def _num_inside(
+        self, before: ThoughtReader, after: ThoughtReader, token_ids: Sequence[int]
+    ) -> int:
+        """The tokens of a chunk within thoughts, those that begin and end them among them."""
+        if before.is_over:
+            return 0
+        if len(token_ids) == 1 or (before.is_inside and after.is_inside):
+            return len(token_ids) if before.is_inside or after.is_inside else 0
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        num_inside = 0
+        for token_id in token_ids:
+            was_inside = before.is_inside
+            before.read(decoder.decode(self.bytes_of(token_id)))
+            num_inside += was_inside or before.is_inside
+        return num_inside
 
     def account(self) -> dict[str, Any]:
         """The fields that the end of every answer has."""

@@ -42,7 +42,7 @@ class ThoughtBudget:
         was_inside = self._reader.is_inside
         self._reader.read(self._decoder.decode(self._bytes_of(token_id)))
         self._num_left -= was_inside
-        if self._reader.has_begun and not self._reader.is_inside:
+        if self._reader.is_over:
             self._reader = None
         else:
             self._force_end()

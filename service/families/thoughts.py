@@ -100,6 +100,11 @@ class ThoughtReader:
         """Whether it is known if the output has thoughts."""
         return not self._is_before
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the rest of the output is the answer."""
+        return self.has_begun and not self.is_inside
+
     def read(self, text: str) -> Split:
         """The part of the output that is certain after this piece."""
         self._held += text

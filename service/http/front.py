@@ -102,7 +102,7 @@ class Front:
         message_bytes.set(0)
         try:
             self.admission.take(len(body))
-            _check_whole(body)
+            await request.work(lambda: _check_whole(body))
             route, request.parameters = self._router.find(request.method, path)
             reply = await route.handler(request)
             assert reply is not None, "no stream is asked for"

@@ -143,7 +143,7 @@ class Request:
         self.parameters: dict[str, str] = {}  # of the path, by name
         self.body: Body = b""
         self._is_checked = False  # whether its parts are counted
-        self._is_long = False  # whether work on it is another thread's
+        self._is_long = False  # whether it has many parts
         self.request_id = _request_id(self.headers.get(b"x-request-id"))
         self.reply_headers: Headers = ((b"x-request-id", self.request_id.encode()),)
         self.writer: Writer = writer_of(self.path)  # of errors
@@ -201,14 +201,14 @@ class Request:
         if self._is_checked:
             return
         bounds = JsonBounds.of(self.front.settings, has_files=has_files)
-        self._is_long = len(self.body) > LONG_BYTES
         parts = await self.work(lambda: check_json(self.body, bounds))
-        self._is_checked, self._is_long = True, self._is_long or parts.count > LONG_PARTS
+        self._is_checked, self._is_long = True, parts.count > LONG_PARTS
         self.front.admission.take_memory(parts.memory_bytes)
 
     async def work(self, work: Callable[[], T]) -> T:
         """The result of work on the body: on another thread where it is long."""
-        return await self.front.admission.run_long(work) if self._is_long else work()
+        is_long = self._is_long or len(self.body) > LONG_BYTES
+        return await self.front.admission.run_long(work) if is_long else work()
 
     async def answer(self, make: Callable[[], Any], num_values: int) -> "Reply":
         """An answer of JSON, made on another thread where it has many values."""

@@ -1,7 +1,9 @@
 """The work of a batch's file: each line is a request by itself, and its result a line of JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,9 +12,9 @@ import msgspec
 from commands.ask.bulk.job import Job
 from commands.ask.bulk.rows import Rows
 from commands.ask.bulk.sources import Source
-from commands.ask.lines import MAX_LINE_BYTES, TextOf
+from commands.ask.lines import MAX_LINE_BYTES, StreamedTexts, Texts
 from service.errors import SettingError
-from service.http.batches.lines import Fault, read_line
+from service.http.batches.lines import MAX_SHOWN, Fault, read_line
 from service.http.batches.records import new_id
 
 WINDOW_LINES = 256  # that an interrupted job repeats at most twice
@@ -29,9 +31,17 @@ class Posting(Protocol):
 class BatchSource(Source):
     """A file of requests."""
 
-    @property
-    def _text_of(self) -> TextOf | None:
-        return _request_of
+    @contextmanager
+    def open(self, num_before: int = 0, place: int = 0) -> Iterator[Texts]:
+        """The lines after a number of them; a `custom_id` of one before is refused."""
+        names: set[str] = set()
+        text_of = partial(_request_of, names)
+        with self.path.open("rb") as file:
+            while file.tell() < place:
+                text_of(file.readline().decode("utf-8-sig", "replace"))
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(place)
+            yield StreamedTexts(file, num_before=num_before, text_of=text_of, keeps_empty=True)
 
 
 class BatchRows(Rows):
@@ -91,10 +101,13 @@ def batch_job(path: Path, output: Path, in_flight: int, patience_s: float) -> Jo
     return Job(source, output.absolute(), work, {}, WINDOW_LINES, in_flight, patience_s)
 
 
-def _request_of(content: str) -> tuple[str, str]:
-    """A line as it is, or the reason why it cannot be sent."""
+def _request_of(names: set[str], content: str) -> tuple[str, str]:
+    """A line as it is, or the reason why it cannot be sent; its name is added to those before."""
     try:
-        read_line(content.encode(), "", MAX_LINE_BYTES)
+        name = read_line(content.encode(), "", MAX_LINE_BYTES).custom_id
     except Fault as fault:
         return "", f"is refused: {fault.message}"
+    if name in names:
+        return "", f"is refused: custom_id '{name[:MAX_SHOWN]}' is that of an earlier line"
+    names.add(name)
     return content, ""

@@ -61,9 +61,10 @@ class AgentTool(msgspec.Struct, kw_only=True):
 
 
 class Reasoning(msgspec.Struct, kw_only=True):
-    """Effort of the thoughts before an answer."""
+    """Effort of the thoughts before an answer, and their tokens at most."""
 
     effort: str | None = None
+    max_tokens: Whole | None = None
 
 
 class TextForm(msgspec.Struct, kw_only=True):
@@ -149,6 +150,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
             tools=tools or None,
             tool_choice=self._choice(tools),
             parallel_tool_calls=self.parallel_tool_calls,
+            thinking_token_budget=self.reasoning.max_tokens if self.reasoning else None,
             response_format=self._form(turns),
             chat_template_kwargs=self._variables() or None,
             max_completion_tokens=self.max_output_tokens,
@@ -157,6 +159,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
             stop=self.stop,
             priority=self.priority,
         )
+        turns.paths |= {"thinking_token_budget": "reasoning.max_tokens"}
         turns.paths["max_tokens"] = turns.paths["max_completion_tokens"] = "max_output_tokens"
         for name in (
             *("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty"),

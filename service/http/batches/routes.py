@@ -87,9 +87,8 @@ class _Calls:
     runner: Runner
 
     async def upload(self, request: Request) -> Reply:
-        body = bytes(request.body)
         kind = request.header("content-type")
-        parts = await request.work(lambda: parts_of(body, kind))
+        parts = await request.work(lambda: parts_of(request.body, kind))
         for name in ("file", "purpose"):
             if name not in parts:
                 raise invalid(f"the form has no '{name}'", name, "missing_required_parameter")
@@ -161,9 +160,9 @@ class _Calls:
             created_at=now_s,
             expires_at=now_s + int(window[1]) * HOUR_S,
         )
-        await store.save(batch)
         told = batch.told()
-        self.runner.begin(batch)
+        self.runner.begin(batch)  # first: a client that leaves now has begun it, too
+        await store.save(batch)
         return Reply.json(told)
 
     async def list_batches(self, request: Request) -> Reply:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from service.settings import Settings
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # before a line is asked again that was refused for now
 REFUSED, FAILED = 400, 500
 REFUSED_FOR_NOW = (429, 503)
-TAKEN = 64  # lines that are read at once
+TAKEN, TAKEN_BYTES = 64, 2**20  # lines that are read at once, and bytes after which no more are
 LATE = "This request could not be executed before the completion window expired."
 RESULTS = "output", "error"  # the kinds of results, each of which becomes a file
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Runner:
     ask: Ask
     may_begin: Callable[[], bool]  # whether models are loaded
     num_lines: Counter[str] = field(default_factory=Counter)  # by result: completed, failed
-    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by batch
+    _tasks: dict[asyncio.Task[None], Batch] = field(default_factory=dict)
     is_leaving: bool = False
     _places: asyncio.Semaphore = field(init=False)
 
@@ -78,20 +78,20 @@ class Runner:
                 self.begin(batch)
 
     def begin(self, batch: Batch) -> None:
-        """Run a batch that is saved."""
-        task = asyncio.get_running_loop().create_task(self._run(batch))
-        self._tasks[batch.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(batch.id, None))
+        """Run a batch, once its earlier task has ended."""
+        earlier = [task for task, each in self._tasks.items() if each is batch]
+        task = asyncio.get_running_loop().create_task(self._run(batch, earlier))
+        self._tasks[task] = batch
+        task.add_done_callback(self._tasks.pop)
 
     async def cancel(self, batch: Batch) -> None:
         """End a batch; what is done of it stays."""
         batch.come_to("cancelling", time.time())
+        for task, each in self._tasks.items():
+            if each is batch:
+                task.cancel()
+        self.begin(batch)  # before anything is waited for: the client may leave
         await self.store.save(batch)
-        if (task := self._tasks.get(batch.id)) is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({task})
-        self.begin(batch)
 
     def leave(self) -> None:
         """Begin no more lines: the server drains."""
@@ -100,15 +100,17 @@ class Runner:
     async def stop(self) -> None:
         """Cancel the lines that are left; the next server begins them anew."""
         self.is_leaving = True
-        tasks = [*self._tasks.values()]
+        tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         self.store.close()
 
-    async def _run(self, batch: Batch) -> None:
+    async def _run(self, batch: Batch, earlier: Collection[asyncio.Task[None]]) -> None:
         try:
+            if earlier:
+                await asyncio.wait(earlier)
             while not self.may_begin():  # noqa: ASYNC110 - no event tells of it
                 await asyncio.sleep(FIRST_PAUSE_S)
             await _Run(self, batch).run(self._places)
@@ -137,7 +139,7 @@ class _Run:
             return
         if not batch.is_finishing:
             try:
-                await in_thread(self._open_results)
+                self._store.num_bytes -= await in_thread(self._open_results)
                 if batch.status == "in_progress":
                     async with places:
                         await self._answer_all()
@@ -165,9 +167,12 @@ class _Run:
         await self._store.save(batch)
         return not faults
 
-    def _open_results(self) -> None:
-        """Open the results, cut behind their last whole line, and note what they have."""
-        num_lines = {}
+    def _open_results(self) -> int:
+        """The bytes that are cut of results, which end behind their last whole line then.
+
+        Opens the results, and notes what they have.
+        """
+        num_lines, num_cut = {}, 0
         for kind in RESULTS:
             path = self._store.results_path(self._batch.id, kind)
             file = self._results[kind] = path.open("a+b")
@@ -178,10 +183,11 @@ class _Run:
                     break
                 self._done.add(msgspec.json.decode(line, type=_Done).custom_id)
                 end, num_lines[kind] = end + len(line), num_lines[kind] + 1
-            self._store.num_bytes -= path.stat().st_size - end
+            num_cut += path.stat().st_size - end
             file.truncate(end)
         counts = self._batch.request_counts
         counts.completed, counts.failed = num_lines["output"], num_lines["error"]
+        return num_cut
 
     def _close_results(self) -> None:
         self._disk.shutdown()
@@ -220,11 +226,13 @@ class _Run:
             def take() -> list[Line]:
                 nonlocal has_more
                 taken: list[Line] = []
+                num_bytes = 0
                 for _, content in contents:
                     line = read_line(content, batch.endpoint, most)
                     if line.custom_id not in self._done:
                         taken.append(line)
-                    if len(taken) == TAKEN:
+                        num_bytes += len(line.body)
+                    if len(taken) == TAKEN or num_bytes > TAKEN_BYTES:
                         return taken
                 has_more = False
                 return taken

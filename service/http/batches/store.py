@@ -12,6 +12,7 @@ import asyncio
 import fcntl
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -55,7 +56,8 @@ class Store:
             if path.suffix != ".json"
         )
         self._num_coming = 0  # files that are being written
-        self._saving = asyncio.Lock()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._disk = ThreadPoolExecutor(1, "batch-records")  # writes records, in their order
 
     def _clean(self) -> None:
         """Remove what a server left that ended amid writing: contents or records alone, drafts."""
@@ -67,6 +69,7 @@ class Store:
             del self.files[file_id]
 
     def close(self) -> None:
+        self._disk.shutdown()
         self._lock.close()
 
     @property
@@ -75,7 +78,11 @@ class Store:
         return self._settings.max_batch_bytes - self.num_bytes
 
     async def add(
-        self, content: bytes, filename: str, purpose: Purpose, keep_s: float | None = None
+        self,
+        content: bytes | memoryview,
+        filename: str,
+        purpose: Purpose,
+        keep_s: float | None = None,
     ) -> StoredFile:
         """Keep a file for some seconds, at most the setting's. Raises `HttpError`."""
         await self.forget_expired()
@@ -91,6 +98,13 @@ class Store:
         file = self._new_file(len(content), filename, purpose, keep_s)
         self._num_coming += 1
         self.num_bytes += len(content)
+        writing = asyncio.get_running_loop().create_task(self._keep(file, content))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        await asyncio.shield(writing)  # a client that leaves does not end it
+        return file
+
+    async def _keep(self, file: StoredFile, content: bytes | memoryview) -> None:
         try:
             await in_thread(lambda: _write(self._files / file.id, content))
             await in_thread(lambda: _write_record(self._files, file))
@@ -100,7 +114,6 @@ class Store:
         finally:
             self._num_coming -= 1
         self.files[file.id] = file
-        return file
 
     async def adopt(self, batch_id: str, kind: str, file_id: str) -> None:
         """Make results of a batch a file of this name, unless they are one already."""
@@ -117,28 +130,29 @@ class Store:
         self.files[file_id] = await in_thread(move)
 
     async def remove(self, file_id: str) -> None:
-        """Delete a file that is known."""
-        file = self.files.pop(file_id)
+        """Delete a file, unless it is gone already."""
+        file = self.files.pop(file_id, None)
+        if file is None:  # by a request at the same time
+            return
+        self.num_bytes -= file.bytes
 
         def remove() -> None:
             (self._files / f"{file.id}.json").unlink(missing_ok=True)
             (self._files / file.id).unlink(missing_ok=True)
 
         await in_thread(remove)
-        self.num_bytes -= file.bytes
 
     async def save(self, batch: Batch) -> None:
         """Make a batch's record durable."""
         self.batches[batch.id] = batch
-        async with self._saving:
-            content = msgspec.json.encode(batch)
-            await in_thread(lambda: _write(self._batches / f"{batch.id}.json", content))
+        path, content = self._batches / f"{batch.id}.json", msgspec.json.encode(batch)
+        await asyncio.get_running_loop().run_in_executor(self._disk, _write, path, content)
 
     async def forget_expired(self) -> None:
         """Delete what is older than it is kept, but what a running batch reads."""
-        now_s, used = time.time(), self.used_files()
+        now_s = time.time()
         for file in [*self.files.values()]:
-            if file.expires_at <= now_s and file.id not in used:
+            if file.expires_at <= now_s and file.id not in self.used_files():
                 await self.remove(file.id)
         keep_s = self._settings.batch_keep_hours * HOUR_S
         for batch in [*self.batches.values()]:
@@ -193,7 +207,7 @@ def _write_record(folder: Path, record: StoredFile) -> None:
     _write(folder / f"{record.id}.json", msgspec.json.encode(record))
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that it is there as a whole, on the disk, or as it was before."""
     draft = path.with_name(f"{path.name}.draft")
     try:

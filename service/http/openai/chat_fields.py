@@ -137,6 +137,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     thinking_budget_tokens: Whole | None = None
     reasoning_budget_tokens: Whole | None = None
     reasoning_budget: Whole | None = None
+    max_thinking_tokens: Whole | None = None
 
     def check(self) -> None:
         """Raise `HttpError` for what is not supported."""

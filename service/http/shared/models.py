@@ -54,7 +54,7 @@ async def find_model(request: Request, name: str) -> ModelFacts:
     """Raises `NotFound`."""
     models = await newest_models(request)
     if name not in models:
-        if request.front.settings.any_model_name and len(only := _own_names(request, models)) == 1:
+        if request.front.settings.any_model_name and len(only := own_names(request, models)) == 1:
             return models[only[0]]
         raise NotFound(f"Request for unknown model: '{name}' is not found")
     return models[name]
@@ -65,7 +65,7 @@ async def name_of(request: Request, given: str | None) -> str:
     named = request.parameters.get("model") or given
     if named:
         return named
-    names = _own_names(request, await newest_models(request))
+    names = own_names(request, await newest_models(request))
     if not names:
         raise invalid("model is missing, and no model is served", "model")
     if len(names) != 1:
@@ -73,10 +73,14 @@ async def name_of(request: Request, given: str | None) -> str:
     return names[0]
 
 
-def _own_names(request: Request, models: Mapping[str, ModelFacts]) -> list[str]:
+def own_names(request: Request, models: Mapping[str, ModelFacts]) -> list[str]:
     """The names of models without the further ones."""
     aliases = aliases_of(request.front.settings)
-    return [name for name in models if aliases.get(name) not in models]
+    return [
+        name
+        for name, model in models.items()
+        if (real := models.get(aliases.get(name, ""))) is None or model != real.also(name=name)
+    ]
 
 
 def _described(model: ModelFacts) -> dict[str, Any]:

@@ -13,10 +13,10 @@ NO_TRACE = "it names a request or its sender, or asks for more about how it was 
 ONE_ENGINE = "the answers have no place for it"
 OWN_SAMPLING = "top_p, top_k and min_p choose among likely tokens"
 OTHER_MODEL = "adapters are models here, and are named as such"
-# The most tokens of thoughts, by vLLM's, Qwen's and llama.cpp's names; -1 is as good as none.
+# The most tokens of thoughts, by the names of vLLM, Qwen, llama.cpp and others; -1 is no bound.
 BUDGETS = (
     *("thinking_token_budget", "thinking_budget", "thinking_budget_tokens"),
-    *("reasoning_budget_tokens", "reasoning_budget"),
+    *("reasoning_budget_tokens", "reasoning_budget", "max_thinking_tokens"),
 )
 
 # Of chats and completions.

@@ -88,6 +88,22 @@ def test_an_interrupted_job_goes_on_behind_its_windows(tmp_path: Path) -> None:
     assert len(second.asked) == 600 - 256
 
 
+def test_a_name_that_an_earlier_line_has_is_refused_in_a_job_that_goes_on_too(
+    tmp_path: Path,
+) -> None:
+    """Of 300 lines, the last has the first one's name; 256 are done before it is read."""
+    bodies = [{"input": f"text {place}"} for place in range(300)]
+    content = lines(*bodies).replace("line-299", "line-0")
+    (tmp_path / "in.jsonl").write_text("\ufeff" + content)
+    with pytest.raises(KeyboardInterrupt):
+        job(tmp_path, Server(290))()
+    job(tmp_path, Server(1_000))()
+    assert bodies_of(tmp_path / "out.jsonl") == bodies[:-1]
+    (error,) = (tmp_path / "out.jsonl.errors.jsonl").read_text().splitlines()
+    reason = "is refused: custom_id 'line-0' is that of an earlier line"
+    assert json.loads(error)["reason"] == reason
+
+
 def test_a_server_that_goes_away_ends_the_job(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(lines(GOOD))
     made = batch_job(tmp_path / "in.jsonl", tmp_path / "out.jsonl", 1, 0.0)

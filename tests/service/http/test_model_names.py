@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -10,6 +11,9 @@ import pytest
 from attendant.v1 import text_pb2
 from tritonclient.grpc import service_pb2 as pb
 
+from service.calls.models import ModelFacts
+from service.http.shared.models import own_names
+from service.settings import Settings
 from tests.fakes.chats import write_chat_model
 from tests.fakes.every_task import every_session, write_every_model
 from tests.fakes.http import ask
@@ -111,6 +115,14 @@ async def test_the_only_model_takes_any_name(tmp_path: Path) -> None:
         wanted = {**CHAT, "model": "other", "tools": [tools], "tool_choice": "auto"}
         answer = await ask(served, "POST", "/v1/chat/completions", wanted)
         assert answer.status == 400  # of the model's form of calls, so it was found
+
+
+async def test_a_model_that_is_called_as_a_further_name_is_a_model_of_its_own() -> None:
+    first, second = (ModelFacts(name=name, version="1", task=name) for name in ("a", "b"))
+    models = {"a": first, "b": second, "c": second.also(name="c")}
+    settings = Settings(model_alias="a=b,c=b")
+    request: Any = SimpleNamespace(front=SimpleNamespace(settings=settings))
+    assert own_names(request, models) == ["a", "b"]
 
 
 async def test_any_name_is_unknown_where_several_models_are_served(tmp_path: Path) -> None:

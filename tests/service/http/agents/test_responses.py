@@ -92,6 +92,20 @@ async def test_thoughts_text_and_calls_are_items_in_this_order(
     assert found["status"] == "completed"
 
 
+async def test_a_budget_is_of_thoughts_and_a_wrong_one_is_refused_by_its_name(
+    served: Served, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.text = WRITTEN
+    error = await refusal(served, model="thinks", reasoning={"max_tokens": -2})
+    assert error["param"] == "reasoning.max_tokens"
+    monkeypatch.undo()
+    found = await answered(
+        served, model="thinks", reasoning={"max_tokens": 3}, max_output_tokens=40
+    )
+    assert found["output"][0]["type"] == "reasoning"
+    assert len(said(found["output"][0])) <= 3
+
+
 async def test_events_build_the_whole_response(served: Served, script: Script) -> None:
     script.text = WRITTEN
     body = ASKED | {"model": "thinks", "tools": [SUM], "stream": True}

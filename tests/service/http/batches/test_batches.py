@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from urllib3 import encode_multipart_formdata
 
@@ -238,20 +239,53 @@ async def test_a_batch_is_cancelled_and_what_is_done_stays(served: Served) -> No
     await held
 
 
+async def test_a_cancellation_whose_client_leaves_ends_the_batch(served: Served) -> None:
+    url, runner = "/v1/embeddings", runner_of(served)
+    held = await served.hold("mini")
+    batch = await begun(served, url, lines(url, BODIES[url]))
+    await eventually(lambda: served.num_waiting("mini") > 0)
+    leaving = asyncio.create_task(runner.cancel(runner.store.batches[batch["id"]]))
+    await asyncio.sleep(0)  # it has begun
+    leaving.cancel()
+    assert (await ended(served, batch["id"]))["status"] == "cancelled"
+    served.release("mini")
+    await held
+
+
+async def test_a_file_whose_client_leaves_is_kept_and_counted(served: Served) -> None:
+    store = runner_of(served).store
+    num_files, num_bytes = len(store.files), store.num_bytes
+    leaving = asyncio.create_task(store.add(b"abc", "a.jsonl", "batch"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await eventually(lambda: len(store.files) == num_files + 1)
+    assert store.num_bytes == num_bytes + 3
+
+
+async def test_two_requests_forget_what_is_too_old_at_once(served: Served) -> None:
+    store = runner_of(served).store
+    num_files, num_bytes = len(store.files), store.num_bytes
+    for _ in range(3):
+        file = await store.add(b"abc", "a.jsonl", "batch")
+        store.files[file.id] = msgspec.structs.replace(file, expires_at=0)
+    await asyncio.gather(store.forget_expired(), store.forget_expired())
+    assert (len(store.files), store.num_bytes) == (num_files, num_bytes)
+
+
 async def test_a_line_that_is_refused_for_now_is_asked_again(tmp_path: Path) -> None:
     """Of a full queue; the batch waits, and no line fails."""
     url = "/v1/embeddings"
     async with batching(tmp_path / "models", max_queue_requests=1) as served:
         held = await served.hold("mini")
-        batch = await begun(served, url, lines(url, *(8 * [BODIES[url]])))
+        batch = await begun(served, url, lines(url, *(3 * [BODIES[url]])))
         await eventually(lambda: served.num_waiting("mini") > 0)
         await asyncio.sleep(0.05)
         served.release("mini")
         await held
         batch = await ended(served, batch["id"])
-        assert batch["request_counts"] == {"total": 8, "completed": 8, "failed": 0}
+        assert batch["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
         page = await metrics_page(served.app)
-        assert 'attendant_batch_lines_total{result="completed"} 8.0' in page
+        assert 'attendant_batch_lines_total{result="completed"} 3.0' in page
         assert "attendant_batches_unfinished 0.0" in page
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from urllib3 import encode_multipart_formdata
 
-from service.http.batches.form import MAX_PARTS, Part, parts_of
+from service.http.batches.form import MAX_PARTS, SEARCHED_BYTES, Part, parts_of
 from service.http.status import HttpError
 
 NAMES = some.text(some.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
@@ -51,6 +51,7 @@ HEAD = b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n1\r\n'
         (TYPE, HEAD),  # cut off
         (TYPE, b""),
         (TYPE, b"x" + HEAD + b"--b--"),
+        (TYPE, b" " * 5_000 + b"x\r\n" + HEAD + b"--b--"),
         (TYPE, HEAD + HEAD + b"--b--"),  # one name twice
         (TYPE, b"--b\r\n\r\n1\r\n--b--"),
         (TYPE, b"--b\r\ncontent-disposition: attachment; name=a\r\n\r\n1\r\n--b--"),
@@ -64,6 +65,21 @@ def test_what_is_no_form_is_refused(content_type: str, body: bytes) -> None:
     with pytest.raises(HttpError) as caught:
         parts_of(body, content_type)
     assert caught.value.status == 400
+
+
+@given(some.integers(-8, 8), some.integers(1, 3))
+def test_a_delimiter_is_found_wherever_a_piece_that_is_searched_ends(
+    num_more: int, num_pieces: int
+) -> None:
+    content = b"\r" * (num_pieces * SEARCHED_BYTES + num_more)
+    head = b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n'
+    parts = parts_of(head + content[len(head) :] + b"\r\n--b--", TYPE)
+    assert parts["a"].content == content[len(head) :]
+
+
+def test_a_body_of_delimiters_is_refused_without_reading_all_of_it() -> None:
+    with pytest.raises(HttpError, match="more than 16 parts"):
+        parts_of(b"\r\n--b" * 2**20, TYPE)
 
 
 @given(some.binary(max_size=200))

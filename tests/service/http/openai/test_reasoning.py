@@ -65,7 +65,8 @@ async def test_thoughts_have_both_names_that_clients_read(served: Served) -> Non
     (choice,) = answer["choices"]
     assert choice["message"] == {"role": "assistant", "content": SAID, "refusal": None, **BOTH}
     told = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
-    assert 0 < told < answer["usage"]["completion_tokens"]
+    assert told == len(f"\n{THOUGHT}\n</think>".encode())  # a token is a byte
+    assert told < answer["usage"]["completion_tokens"]
 
 
 async def test_thoughts_that_are_cut_are_no_answer(served: Served) -> None:
