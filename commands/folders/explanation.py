@@ -86,7 +86,7 @@ class Explanation:
 
     def commands(self) -> list[str]:
         """The lines to serve the folder by, in one step and in three, or those of a way out."""
-        if self.refusal or self.plan.commands:
+        if self.refusal or self.plan.form == ADAPTER.name:
             return list(self.plan.commands)
         source = quote(self.source)
         if self.plan.form in (REPOSITORY.name, ONNX.name):
