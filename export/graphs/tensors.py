@@ -11,7 +11,7 @@ All of it is kept until the export ends that `made_later` is entered for.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,14 @@ class _Kept:
         self._near = near
         self._made: TemporaryDirectory[str] | None = None
         self._num_folders = 0
+        self._new: list[Path] = []  # folders that were made for `near`, the outermost last
 
     def new_folder(self) -> Path:
         if self._made is None:
             if self._near is not None:
+                self._new = [
+                    each for each in (self._near, *self._near.parents) if not each.exists()
+                ]
                 self._near.mkdir(parents=True, exist_ok=True)
             self._made = TemporaryDirectory(prefix=".graphs-", dir=self._near)
         self._num_folders += 1
@@ -58,6 +62,9 @@ class _Kept:
     def end(self) -> None:
         if self._made is not None:
             self._made.cleanup()
+            with suppress(OSError):  # where an export was written, they are not empty
+                for folder in self._new:
+                    folder.rmdir()
 
 
 _OUTSIDE = _Kept()  # where no export is entered, as in tests
