@@ -348,7 +348,7 @@ ROWS = (
     Row("eurobert", "EuroBERT, fine-tuned", "classes"),
     Row("eurobert", "EuroBERT, embedders", "embedding", form="mean", pooling=MEAN),
     Row("jina_embeddings_v3", "jina-embeddings-v3-hf", "embedding", form="mean", pooling=MEAN),
-    Row("ernie", "ernie-3.0, cross-encoder", "score"),
+    Row("ernie", "ernie-3.0, cross-encoder", "score", seed=5),
     Row("ernie", "ernie-3.0", "masks"),
     Row("glm4", "any decoder's body", "embedding", "ending", "last token", {}, LAST),
     Row("marian", "opus-mt", "texts", "t5", changes={"decoder_start_token_id": 0}),
