@@ -50,6 +50,6 @@ def test_rounded_weights_of_files_are_those_of_weights_in_memory(
         assert np.array_equal(logits(open_session(written)), same)
         (tmp_path / "1").mkdir()
         save(written, tmp_path / "1" / "model.onnx")
-    assert list((tmp_path / "repository").iterdir()) == []
+    assert not (tmp_path / "repository").exists()
     saved = OnnxSession(tmp_path / "1" / "model.onnx", SessionOptions(num_threads=1))
     assert np.array_equal(logits(saved), same)
