@@ -157,16 +157,15 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
         with kernels_answered(network, look):
             decoder(example)
 
+    no_places = f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
     try:
-        layers = looked_at(network, forward, most)
-    except ExportError:
-        if not getattr(network, "_supports_sdpa", False):
+        layers = _by_either_way(network, forward, most)
+    except ExportError as error:
+        if decoder.takes_positions or look.states:
             raise
-        layers = looked_at(network, forward, most, SDPA)
+        raise ExportError(no_places) from error
     if not decoder.takes_positions and (layers or not look.states):
-        raise ExportError(
-            f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
-        )
+        raise ExportError(no_places)
     if len(layers) != config.num_layers and not look.states:
         raise ExportError(
             f"{len(layers)} of {config.num_layers} layers of {type(network).__name__} compute "
@@ -180,6 +179,16 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
             "and part each layer's heads evenly"
         )
     return layers, look.states
+
+
+def _by_either_way(network: Any, forward: Callable[[], object], context: int) -> list[Layer]:  # noqa: ANN401
+    """The layers that ask for attention by transformers' register, else by PyTorch's function."""
+    try:
+        return looked_at(network, forward, context)
+    except ExportError:
+        if not getattr(network, "_supports_sdpa", False):
+            raise
+        return looked_at(network, forward, context, SDPA)
 
 
 class TracedStep(nn.Module):
