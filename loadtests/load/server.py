@@ -75,10 +75,11 @@ def start_server(
         )
     try:
         assert process.stdout is not None
-        http_address, line = "", process.stdout.readline()
-        if line.startswith("HTTP "):  # "HTTP URL", where the port is open
-            http_address = line.split()[1].partition("//")[2]
+        http_address, line = "", "-"
+        while line and not line.startswith("gRPC "):  # the last line; others may stand before
             line = process.stdout.readline()
+            if line.startswith("HTTP "):  # "HTTP URL", where the port is open
+                http_address = line.split()[1].partition("//")[2]
         _, address, _, metrics_url = line.split()  # "gRPC HOST:PORT  metrics URL"
         return Server(process, int(address.rsplit(":", 1)[1]), metrics_url, http_address)
     except BaseException:

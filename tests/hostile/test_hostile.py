@@ -41,9 +41,14 @@ def SERVE(repository: Path, **settings: Any) -> Any:  # noqa: N802 - the fixture
 
 
 def _looks_up_first(path: str) -> bool:
-    """Whether a path's bodies have no record, or one that its model decides."""
+    """Whether a path's bodies have no record, one that its model decides, or are not read here.
+
+    Files and batches are not kept without a folder for them, and are refused before they are read.
+    """
     return (
         path.startswith(("/v2/", "/api/", "/pipeline/"))
+        or "/v1/batches" in path
+        or "/v1/files" in path
         or re.fullmatch(r"/models/[^/]+(/pipeline/.*)?", path) is not None
     )
 
