@@ -172,7 +172,7 @@ def compare_decoding(
 ) -> DecoderParity:
     """Compare with `recompute`, or where there is none, with the network; prompts grow longer.
 
-    The last prompt is also computed in pieces of so many tokens. Takes one slot more than prompts.
+    The last prompt is also computed in pieces of each size in `chunks`, in a slot of its own.
     """
     together = Greedy(decoder, prompts, first_slot=0, num_steps=num_steps)
     rows = list(zip(prompts, together.rows, strict=True))

@@ -36,7 +36,33 @@ class TracedConfig(Config):
     eos_token_ids: tuple[int, ...] = ()
 
 
-class TracedDecoder(nn.Module):
+class TiedWeights(nn.Module):
+    """A module around a network of transformers, some of whose weights may be tied."""
+
+    network: Any
+
+    def state_dict(self, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # noqa: ANN401
+        """Every weight once: those that are tied have the name of the first."""
+        state = super().state_dict(**options)
+        first: dict[tuple[Any, ...], str] = {}
+        for name, tensor in state.items():
+            is_same = not tensor.is_meta and tensor.numel()
+            place = (tensor.data_ptr(), tensor.shape) if is_same else (name,)
+            first.setdefault(place, name)
+        return {name: state[name] for name in first.values()}
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:  # noqa: ANN401
+        """Take weights that `state_dict` gave, and tie those that are tied."""
+        own = set(self.state_dict())
+        assert not strict or own == set(state), "the caller checked the names"
+        loaded = super().load_state_dict(state, strict=False, assign=assign)
+        self.network.tie_weights()
+        return loaded
+
+
+class TracedDecoder(TiedWeights):
     """A causal language model of transformers; token ids [B, S] in, logits [B, S, V] out."""
 
     def __init__(self, network: Any, config: TracedConfig) -> None:  # noqa: ANN401
@@ -74,26 +100,6 @@ class TracedDecoder(nn.Module):
         made = self.network(input_ids=input_ids, use_cache=False, **places)
         logits: Tensor = made.logits
         return logits[..., : self.config.vocab_size]
-
-    def state_dict(self, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # noqa: ANN401
-        """Every weight once: those that are tied have the name of the first."""
-        state = super().state_dict(**options)
-        first: dict[tuple[Any, ...], str] = {}
-        for name, tensor in state.items():
-            is_same = not tensor.is_meta and tensor.numel()
-            place = (tensor.data_ptr(), tensor.shape) if is_same else (name,)
-            first.setdefault(place, name)
-        return {name: state[name] for name in first.values()}
-
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:  # noqa: ANN401
-        """Take weights that `state_dict` gave, and tie those that are tied."""
-        own = set(self.state_dict())
-        assert not strict or own == set(state), "the caller checked the names"
-        loaded = super().load_state_dict(state, strict=False, assign=assign)
-        self.network.tie_weights()
-        return loaded
 
 
 def class_of(config: Any) -> Any:  # noqa: ANN401 - a configuration of transformers

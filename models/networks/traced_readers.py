@@ -23,7 +23,13 @@ from models.networks.heads import TextNetwork
 from models.networks.layers import Config
 from models.networks.masked import SAMPLE_STRIDE
 from models.networks.pooling import check_pooling, parts_of, pool
-from models.networks.traced import EAGER, TracedDecoder, context_of, pin_positions
+from models.networks.traced import (
+    EAGER,
+    TiedWeights,
+    TracedDecoder,
+    context_of,
+    pin_positions,
+)
 from models.networks.vector_maps import VectorMaps, vector_of
 
 PLACES, COUNTED, UNKNOWN = "places", "counted", ""  # how a body numbers its tokens
@@ -48,7 +54,7 @@ class TracedReaderConfig(Config):
     type_vocab_size: int = 0
 
 
-class TracedReader(TextNetwork):
+class TracedReader(TiedWeights, TextNetwork):
     """A network of transformers that reads texts, and what a subclass takes of it."""
 
     config: TracedReaderConfig
@@ -126,26 +132,6 @@ class TracedReader(TextNetwork):
     def is_read(self, input_ids: Tensor) -> Tensor | None:  # noqa: ARG002
         """Which of packed tokens a head reads, where it is not all of them."""
         return None
-
-    def state_dict(self, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # noqa: ANN401
-        """Every weight once: those that are tied have the name of the first."""
-        state = super().state_dict(**options)
-        first: dict[tuple[Any, ...], str] = {}
-        for name, tensor in state.items():
-            is_same = not tensor.is_meta and tensor.numel()
-            place = (tensor.data_ptr(), tensor.shape) if is_same else (name,)
-            first.setdefault(place, name)
-        return {name: state[name] for name in first.values()}
-
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:  # noqa: ANN401
-        """Take weights that `state_dict` gave, and tie those that are tied."""
-        own = set(self.state_dict())
-        assert not strict or own == set(state), "the caller checked the names"
-        loaded = super().load_state_dict(state, strict=False, assign=assign)
-        self.network.tie_weights()
-        return loaded
 
 
 class TracedClassifier(TracedReader):

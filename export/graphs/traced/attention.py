@@ -326,7 +326,7 @@ def repeated(heads_BHSDh: Tensor, num_heads: int) -> Tensor:
 
 
 def options_of(layer: Layer, num_kv_heads: int) -> dict[str, Any]:
-    """Attributes of a layer's node, whose cache has so many heads."""
+    """Attributes of a layer's attention node over a cache of `num_kv_heads` heads."""
     options: dict[str, Any] = {
         "num_heads": layer.num_heads,
         "kv_num_heads": num_kv_heads,
