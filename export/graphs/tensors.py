@@ -159,9 +159,7 @@ def size_of(tensor: TensorProto) -> int:
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
-def slabs(
-    tensor: TensorProto, num_together: int = SLAB_NUMBERS
-) -> Iterator[tuple[slice, Array]]:
+def slabs(tensor: TensorProto, num_together: int = SLAB_NUMBERS) -> Iterator[tuple[slice, Array]]:
     """A matrix [K, N] by some of its columns at a time, which have up to this many numbers."""
     num_rows, num_columns = tensor.dims
     key = key_of(tensor)

@@ -75,7 +75,7 @@ def test_moments_that_float32_cannot_factor_get_more_added() -> None:
 
 def test_inputs_that_are_not_finite_are_refused_by_name() -> None:
     moments_KK = np.full((K, K), np.inf, np.float32)
-    with pytest.raises(ExportError, match="not finite on the sample texts.*int8-weights"):
+    with pytest.raises(ExportError, match=r"not finite on the sample texts.*int8-weights"):
         Compensation([moments_KK], BITS, BLOCK_SIZE)
 
 
