@@ -2,8 +2,8 @@
 
 /** Words as [start, end) in UTF-16, in at most `most` groups of neighbours. @returns {{start: number, end: number}[]} */
 export function words(text, most = 63) {
-  const all = [...text.matchAll(/\S+/g)].map((match) => ({ start: match.index, end: match.index + match[0].length }));
-  return batches(all, Math.ceil(all.length / most) || 1).map((group) => ({ start: group[0].start, end: group.at(-1).end }));
+	const all = [...text.matchAll(/\S+/g)].map((match) => ({ start: match.index, end: match.index + match[0].length }));
+	return batches(all, Math.ceil(all.length / most) || 1).map((group) => ({ start: group[0].start, end: group.at(-1).end }));
 }
 
 /** The text without each of these words. @param {{start: number, end: number}[]} spans */

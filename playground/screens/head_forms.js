@@ -11,8 +11,8 @@ const MOST_ROWS = 200; // of the table
 const LINE = ["query", "from", "key", "to", "weight"];
 
 export function drawMatrix({ grid, matrix, queries, keys, title }) {
-  const name = (token, index) => `${token.name} ${index}`;
-  fill(grid, heatMap({ label: `Weights of ${title}`, values: matrix, rows: queries.map(name), columns: keys.map(name), summary: "Rows are queries, columns are keys.", cell: 24 }));
+	const name = (token, index) => `${token.name} ${index}`;
+	fill(grid, heatMap({ label: `Weights of ${title}`, values: matrix, rows: queries.map(name), columns: keys.map(name), summary: "Rows are queries, columns are keys.", cell: 24 }));
 }
 
 /** Cells as lines, the strongest first. */
