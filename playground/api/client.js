@@ -25,10 +25,7 @@ export class ApiError extends Error {
 /** The address of a path of the API, beside the page. */
 export const addressOf = (path) => new URL(path.replace(/^\//, ""), document.baseURI.replace(/#.*$/, "")).href;
 
-/**
- * The answer, whatever its form. Throws `ApiError`.
- * @param [options] `asks`: for a token that is missing
- */
+/** The answer, whatever its form. Throws `ApiError`. @param [options] `asks`: for a token that is missing */
 export async function request(path, { method, body, signal, headers = {}, asks = true } = {}) {
 	const isRaw = body instanceof Uint8Array || body instanceof Blob || body instanceof FormData || body instanceof ArrayBuffer;
 	const sent = body === undefined ? undefined : isRaw ? body : JSON.stringify(body);

@@ -2,8 +2,6 @@
 
 import { json } from "./client.js";
 
-/** @typedef {{name: string, version: string, task: string, max_tokens: number, labels: string[], example: string, symbols: string[]}} Model as ListModels has it */
-
 class Models extends EventTarget {
 	list = [];
 	/** Whether the server has given its list; until then an empty one says nothing. */
@@ -11,7 +9,7 @@ class Models extends EventTarget {
 	/** Texts that one request may have. */
 	mostTexts = 1;
 
-	/** Asks anew; an event "change" follows where another model is served than before. @param {{asks?: boolean}} [options] of the call */
+	/** Asks anew; an event "change" follows where another model is served than before. @param [options] of the call */
 	async refresh(options) {
 		const { models, max_texts: most } = await json("api/ListModels", { body: {}, ...options }), before = JSON.stringify(this.isKnown && this.list);
 		[this.list, this.mostTexts, this.isKnown] = [models, most, true];

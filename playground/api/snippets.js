@@ -1,7 +1,5 @@
 // The call of a screen as others would make it: curl, Python, JavaScript, gRPC. Pure.
 
-/** @typedef {{method?: string, path: string, body?: any, isStream?: boolean}} Call */
-
 const shell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 const indented = (value, by = 4) => JSON.stringify(value, null, 2).replaceAll("\n", `\n${" ".repeat(by)}`);
 const isEvents = ({ path, isStream }) => isStream && path.startsWith("api/");

@@ -1,10 +1,5 @@
 // Attention weights: matrices of queries by keys, for each layer and head, and what is made of them.
 
-/**
- * @typedef {Object} Weights
- * @property {number} layers @property {number} heads @property {number} rows @property {number} columns @property {Float32Array} values
- */
-
 /** One head's matrix: a view of the weights. */
 export function matrixOf({ heads, rows, columns, values }, layer, head) {
 	const size = rows * columns, start = (layer * heads + head) * size;
@@ -28,10 +23,7 @@ export function largest(matrices) {
 	return most;
 }
 
-/**
- * Attention rollout (Abnar and Zuidema, 2020): what comes through all layers, half of each token being its residual.
- * @param layers the heads' mean of each, square, the first one first
- */
+/** Attention rollout (Abnar and Zuidema, 2020): what comes through all layers, half of each token being its residual. @param layers the heads' mean of each, square, the first one first */
 export function rollout(layers, size) {
 	let rolled = new Float32Array(size * size);
 	for (let i = 0; i < size; i++) rolled[i * size + i] = 1;
@@ -62,11 +54,7 @@ export function without(matrix, hiddenRows, hiddenColumns, isScaled) {
 	return kept;
 }
 
-/**
- * The cells that are drawn as lines, the strongest last: at or above a threshold, or the strongest of each row until their sum is a share of it.
- * @param {{threshold?: number, share?: number, most?: number}} limits
- * @returns {{row: number, column: number, weight: number}[]}
- */
+/** The cells that are drawn as lines, the strongest last: at or above a threshold, or the strongest of each row until their sum is a share of it. */
 export function strongest(matrix, columns, { threshold = 0, share, most = 4000 }) {
 	const kept = [];
 	for (let row = 0; row * columns < matrix.length; row++) {

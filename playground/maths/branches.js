@@ -1,9 +1,6 @@
 // Outputs that go on from a place in another, the text of their tokens, and what two of them have in common.
 
-/**
- * @typedef {{id: number, bytes: Uint8Array, logprob?: number, logit?: number, top: {id: number, bytes: Uint8Array, logprob: number}[], isPicked?: boolean, text?: string, isCut?: boolean}} Token
- * @typedef {{id: number, parent: Branch|null, keep: number, tokens: Token[], prompt: string, model: string, settings: Object, text: string, finish: string, thoughts?: number, usage?: Object, timings?: Object, error?: string}} Branch `thoughts` is how many of its tokens come before its answer, whose text is `text`
- */
+/** A branch is `{id, parent, keep, tokens, prompt, model, settings, text}`; its `thoughts` are how many of its tokens come before its answer, whose text is `text` */
 
 /** @param text in base64 */
 export const bytesOf = (text) => Uint8Array.from(atob(text ?? ""), (each) => each.charCodeAt(0));

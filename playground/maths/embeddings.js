@@ -2,7 +2,7 @@
 
 import { dot } from "./vectors.js";
 
-/** Weights of tokens as vectors of one length, over the tokens that any of them has. @param {{token_ids?: number[], weights?: number[]}[]} all */
+/** Weights of tokens as vectors of one length, over the tokens that any of them has. */
 export function dense(all) {
 	const places = new Map([...new Set(all.flatMap(({ token_ids: ids = [] }) => ids))].map((id, place) => [id, place]));
 	return all.map(({ token_ids: ids = [], weights = [] }) => {

@@ -1,5 +1,7 @@
 // Numbers as a reader sees them: few digits, a unit, an en dash for none.
 
+export { visible } from "./visible.js";
+
 const isNone = (value) => value === undefined || value === null || Number.isNaN(value);
 
 /** @param value 0 to 1 */

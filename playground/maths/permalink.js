@@ -2,7 +2,6 @@
 
 const MOST_CHARACTERS = 4096; // of one value; a longer text is left out, and saved as a file instead
 
-/** @returns {{id: string, values: Record<string, string>}} */
 export function parse(hash) {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
 	return { id: path, values: Object.fromEntries(new URLSearchParams(query)) };

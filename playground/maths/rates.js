@@ -17,10 +17,7 @@ const added = (before, after, key) => {
 	return after.map((part) => ({ ...part, count: part.count - (known.get(part[key]) ?? 0) })).filter((part) => part.count > 0);
 };
 
-/**
- * The value below which a share of the counted ones is, evenly spread between two bounds; NaN of none, the last bound of those above all.
- * @param {{below_seconds: number|null, count: number}[]} counts by bound @param bounds all there are
- */
+/** The value below which a share of the counted ones is, evenly spread between two bounds; NaN of none, the last bound of those above all. @param counts by bound @param bounds all there are */
 export function quantile(counts, bounds, share) {
 	const total = counts.reduce((sum, part) => sum + part.count, 0);
 	let left = share * total;

@@ -1,12 +1,7 @@
 // What sampling parameters make of the likeliest tokens of a step, as the server would compute it: biases, penalties,
 // temperature, min-p, top-k, top-p. Of tokens beyond those given only the summed probability is known.
 
-/**
- * @typedef {{id: number, logit: number, logprob: number}} Candidate best first, with the logits of the model
- * @typedef {{temperature?: number, top_k?: number, top_p?: number, min_p?: number, repetition_penalty?: number,
- * presence_penalty?: number, frequency_penalty?: number, logit_bias?: Record<number, number>}} Settings
- * @typedef {Candidate & {edited: number, probability: number, cumulated: number, isKept: boolean}} Shaped
- */
+/** Candidates are `{id, logit, logprob}`, best first, with the logits of the model. */
 
 const GREEDY_BELOW = 1e-5;
 
@@ -18,12 +13,7 @@ export function edited({ id, logit }, settings, seen, counts) {
 	return penalized - frequency_penalty * times - (times ? presence_penalty : 0);
 }
 
-/**
- * The candidates by their new probabilities, and what is known of the others.
- * `beyond` is the share of all other tokens; `certainty` says whether it is known or an estimate. `cut` names the setting that keeps the fewest.
- * @param [prompt] ids @param [output] ids @param [size] of the vocabulary
- * @returns {{rows: Shaped[], kept: number, beyond: number, cut: string, certainty: "exact"|"estimate"}}
- */
+/** The candidates by their new probabilities, and what is known of the others. `beyond` is the share of all other tokens; `certainty` says whether it is known or an estimate. `cut` names the setting that keeps the fewest. @param [prompt] ids @param [output] ids @param [size] of the vocabulary */
 export function shaped(candidates, settings, prompt = [], output = [], size = 0) {
 	const { temperature = 1, top_k = 0, top_p = 1, min_p = 0 } = settings, counts = new Map();
 	for (const id of output) counts.set(id, (counts.get(id) ?? 0) + 1);

@@ -1,9 +1,6 @@
 // Spans that may lie inside of one another, as a tree over a text.
 
-/**
- * Pieces `{text}`, or `{span, inner: pieces}`; offsets are code points. A span that crosses another's border is left out.
- * @template T @param {(T & {start: number, end: number})[]} spans @returns {{text?: string, span?: T, inner?: any[]}[]}
- */
+/** Pieces `{text}`, or `{span, inner: pieces}`; offsets are code points. A span that crosses another's border is left out. */
 export function nested(text, spans) {
 	const points = [...text], ordered = spans.filter((span) => span.start < span.end).sort((a, b) => a.start - b.start || b.end - a.end);
 	let next = 0;

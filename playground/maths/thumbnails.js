@@ -14,9 +14,7 @@ export function shades(colour, from = 0) {
 	});
 }
 
-/**
- * Paints a matrix into a box of `pixels`, whose lines have `stride` of them, by 256 colours of which the last is for `most`. Of signed values the one farthest from 0 counts.
- */
+/** Paints a matrix into a box of `pixels`, whose lines have `stride` of them, by 256 colours of which the last is for `most`. Of signed values the one farthest from 0 counts. */
 export function paint(pixels, stride, { left, top, width, height }, matrix, columns, colours, most, isSigned = false) {
 	const across = spans(columns, width), down = spans(matrix.length / columns, height), factor = (isSigned ? 127.5 : 255) / most, middle = isSigned ? 127.5 : 0;
 	for (let y = 0; y < height; y++) {

@@ -15,10 +15,7 @@ export const mean = (vectors) => vectors[0].map((_, index) => sum(vectors.map((v
 /** Each vector with each, or with each of others. */
 export const matrix = (vectors, measure = cosine, others = vectors) => vectors.map((a) => others.map((b) => measure(a, b)));
 
-/**
- * An order in which like rows are neighbours: the two groups that are most alike on average become one, turned so that their likest ends meet.
- * @param alike square @returns the rows' indices
- */
+/** An order in which like rows are neighbours: the two groups that are most alike on average become one, turned so that their likest ends meet. @param alike square @returns the rows' indices */
 export function clustered(alike) {
 	const of = (a, b) => alike[a][b] + alike[b][a], ends = (a, b) => of(a.at(-1), b[0]), turned = (group) => [...group].reverse();
 	let groups = alike.map((_, index) => [index]), likeness = alike.map((_, a) => alike.map((_, b) => of(a, b)));
@@ -45,10 +42,7 @@ export function random(seed) {
 	};
 }
 
-/**
- * The first two principal components, by power iteration from a seed; the largest coordinate of each is positive.
- * @returns {{points: number[][], shares: number[]}} coordinates of each vector, and each component's share of the variance
- */
+/** The first two principal components, by power iteration from a seed; the largest coordinate of each is positive. @returns coordinates of each vector, and each component's share of the variance */
 export function components(vectors, seed = 1, steps = 200) {
 	const centre = mean(vectors), draw = random(seed), points = vectors.map(() => []), shares = [];
 	let left = vectors.map((vector) => vector.map((value, index) => value - centre[index]));

@@ -2,13 +2,6 @@
 
 import { h, newId, roving } from "./h.js";
 
-/**
- * @typedef {Object} Control
- * @property {string} name @property {HTMLElement} element the label and all, to be placed @property {any} value
- * @property {any} initial what a permalink leaves out @property {string} param the field of the API that it gives
- * @property {(text: string) => void} error shows, or with "" takes away, what is wrong @property {() => void} focus
- */
-
 /** Says in `wrong`, below an input, what is wrong; with "" takes it away. */
 export const fault = (element, input, wrong) => (text) => {
 	[wrong.textContent, wrong.hidden, input.ariaInvalid] = [text, !text, String(!!text)];

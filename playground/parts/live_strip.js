@@ -19,14 +19,14 @@ function gauge(label, title, read) {
 }
 
 function draw(canvas, values, places, colours) {
-	const context = canvas.getContext("2d"), { width, height } = canvas, most = Math.max(1e-9, ...values.filter(Number.isFinite)), step = width / places;
-	context.clearRect(0, 0, width, height);
-	context.fillStyle = colours.line;
-	context.fillRect(0, height - 1, width, 1);
-	context.fillStyle = colours.accent;
+	const pen = canvas.getContext("2d"), { width, height } = canvas, most = Math.max(1e-9, ...values.filter(Number.isFinite)), step = width / places;
+	pen.clearRect(0, 0, width, height);
+	pen.fillStyle = colours.line;
+	pen.fillRect(0, height - 1, width, 1);
+	pen.fillStyle = colours.accent;
 	values.forEach((value, index) => {
 		const tall = Number.isFinite(value) ? (value / most) * (height - 2) : 0;
-		context.fillRect(width - (values.length - index) * step, height - tall, Math.max(step - 0.5, 1), tall);
+		pen.fillRect(width - (values.length - index) * step, height - tall, Math.max(step - 0.5, 1), tall);
 	});
 }
 

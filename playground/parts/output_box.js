@@ -5,10 +5,7 @@ import { fill, h } from "./h.js";
 
 const END = "\u2063"; // invisible, behind what is inserted: a browser puts no cursor behind a line break that ends the text
 
-/**
- * A control named "text" whose value is the prompt. `show` puts elements behind it; they are dimmed where they are of another prompt than is written.
- * @param {{onchange: () => void}} options
- */
+/** A control named "text" whose value is the prompt. `show` puts elements behind it; they are dimmed where they are of another prompt than is written. */
 export function outputBox({ onchange }) {
 	const wrong = h("span.error", { role: "alert", hidden: true, id: "prompt-error" }), behind = h("span.output");
 	const prompt = h("span.prompt", { role: "textbox", "aria-multiline": "true", spellcheck: false });

@@ -2,7 +2,6 @@
 
 import { ApiError } from "../api/client.js";
 import { faultOf, lackOf, listed } from "../maths/forms.js";
-import { schemaMarks } from "../maths/schema_keywords.js";
 import { h } from "./h.js";
 
 const KINDS = { json_schema: "JSON schema", regex: "Regular expression", choice: "One of several", lark: "Grammar" };
@@ -35,7 +34,7 @@ export function outputForm(screen, into) {
 		written.hidden = !kind.value;
 		text.param = kind.value;
 		label.textContent = HINTS[kind.value] ?? "";
-		text.error(faultOf(kind.value, text.value) || (kind.value === "json_schema" ? schemaMarks(text.value) : "")); // marks keep nothing from the server, which decides
+		text.error(faultOf(kind.value, text.value)); // of keywords the server decides
 	};
 	update();
 	return {

@@ -9,11 +9,6 @@ const redrawAll = () => { for (const each of all) each.isConnected ? each.redraw
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 addEventListener("theme", redrawAll);
 
-/**
- * @param {{label: string, summary?: string, height: number | ((width: number) => number), draw: (context: CanvasRenderingContext2D, width: number, height: number, palette: Record<string, string>) => void,
- * twin?: () => {head: string[], rows: any[][]}, isInteractive?: boolean}} options
- * @returns {HTMLElement & {redraw: () => void, canvas: HTMLCanvasElement, summarize: (text: string) => void}}
- */
 export function picture({ label, summary = "", height, draw, twin, isInteractive }) {
 	const canvas = h("canvas", { role: "img", "aria-label": label, tabIndex: isInteractive ? 0 : -1 }), caption = h("figcaption", summary);
 	const element = h("figure.picture", canvas, caption);
@@ -33,11 +28,11 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
 		element.isOld = true; // it was in the page
 		canvas.style.setProperty("height", `${tall}px`);
 		if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(tall * ratio)];
-		const context = canvas.getContext("2d");
-		context.setTransform(ratio, 0, 0, ratio, 0, 0);
-		context.clearRect(0, 0, width, tall);
-		context.font = "12px system-ui, sans-serif";
-		draw(context, width, tall, palette());
+		const pen = canvas.getContext("2d");
+		pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+		pen.clearRect(0, 0, width, tall);
+		pen.font = "12px system-ui, sans-serif";
+		draw(pen, width, tall, palette());
 	};
 	element.summarize = (text) => { caption.textContent = text; caption.hidden = !text; };
 	element.canvas = canvas;
@@ -46,10 +41,7 @@ export function picture({ label, summary = "", height, draw, twin, isInteractive
 	return element;
 }
 
-/**
- * Moves a place on a canvas by pointer and arrow keys: `find(x, y)` gives that of a point, or null, and `next([right, down])` that of an arrow key; `show(place, isByKey)` keeps and draws it.
- * `pick()` is called by a click and by Enter.
- */
+/** Moves a place on a canvas by pointer and arrow keys: `find(x, y)` gives that of a point, or null, and `next([right, down])` that of an arrow key; `show(place, isByKey)` keeps and draws it. `pick()` is called by a click and by Enter. */
 export function cursor(canvas, { find, next, show, pick }) {
 	canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => show(find(offsetX, offsetY)));
 	for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => show(null));

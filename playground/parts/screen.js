@@ -2,9 +2,8 @@
 
 import { ApiError, events, json, request } from "../api/client.js";
 import { models } from "../api/models.js";
-import { duration, times } from "../maths/numbers.js";
+import { duration, times, visible } from "../maths/numbers.js";
 import { isTooLong, write } from "../maths/permalink.js";
-import { visible } from "../maths/visible.js";
 import * as controls from "./controls.js";
 import { announce, copyButton, debounced, download, fill, h } from "./h.js";
 import { requestDrawer } from "./request_drawer.js";
@@ -69,10 +68,7 @@ export class Screen {
 		this.onchanged?.();
 	}
 
-	/**
-	 * What Run does. `auto`: it runs by itself this number of milliseconds after a change, the latest wins.
-	 * `run` gets `{model, signal, call, stream}`, and may return the words of the status.
-	 */
+	/** What Run does. `auto`: it runs by itself this number of milliseconds after a change, the latest wins. `run` gets `{model, signal, call, stream}`, and may return the words of the status. */
 	action(run, { label = "Run", auto, into = this.input } = {}) {
 		this.#action = run;
 		this.runButton = h("button", { type: "submit", class: "primary", title: "Ctrl Enter", disabled: !this.#isSet }, label);

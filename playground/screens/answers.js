@@ -1,10 +1,8 @@
 // Answers: the part of a context that answers a question, the next best, and where none does.
 
-import { percent, plural } from "../maths/numbers.js";
+import { percent, plural, visible } from "../maths/numbers.js";
 import { nested } from "../maths/spans.js";
-import { visible } from "../maths/visible.js";
-import { fill, h } from "../parts/h.js";
-import { bars } from "../parts/shapes.js";
+import { bars, fill, h } from "../parts/page.js";
 
 export default function build(screen) {
 	let latest = null, at = 0;

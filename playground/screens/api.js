@@ -2,8 +2,7 @@
 
 import { json } from "../api/client.js";
 import { models } from "../api/models.js";
-import { debounced, fill, h } from "../parts/h.js";
-import { table } from "../parts/shapes.js";
+import { debounced, fill, h, table } from "../parts/page.js";
 
 let description;
 const PREFIXED = /^\/(openai\/v1|models\/\{model\}|v2\/models\/\{model\}\/versions)\//; // the same as without

@@ -5,8 +5,7 @@ import { models } from "../api/models.js";
 import { largest, matricesOf, mean, rollout, strongest, without } from "../maths/attention.js";
 import { labelOf, scores } from "../maths/heads.js";
 import { slice } from "../maths/offsets.js";
-import { announce, fill, h } from "../parts/h.js";
-import { bars, tabs } from "../parts/shapes.js";
+import { announce, bars, fill, h, tabs } from "../parts/page.js";
 import { headLines } from "./head_lines.js";
 import { headTiles } from "./head_tiles.js";
 

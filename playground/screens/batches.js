@@ -1,10 +1,8 @@
 // Batches: files of requests that the server answers in the background, their progress, results and errors.
 
 import { json, request } from "../api/client.js";
-import { count, plural } from "../maths/numbers.js";
-import { visible } from "../maths/visible.js";
-import { download, fill, h } from "../parts/h.js";
-import { table } from "../parts/shapes.js";
+import { count, plural, visible } from "../maths/numbers.js";
+import { download, fill, h, table } from "../parts/page.js";
 
 const ENDED = new Set(["completed", "failed", "expired", "cancelled"]), USUAL = "/v1/chat/completions";
 const PERIOD_MS = 1000, MOST = 100; // batches that a list of the API has

@@ -2,13 +2,11 @@
 
 import { ApiError } from "../api/client.js";
 import { models } from "../api/models.js";
-import { fixed, percent } from "../maths/numbers.js";
+import { fixed, percent, visible } from "../maths/numbers.js";
 import { textsOf } from "../maths/pasted.js";
-import { visible } from "../maths/visible.js";
 import { ends } from "../maths/ranking.js";
 import { batches, without, words } from "../maths/words.js";
-import { fill, h } from "../parts/h.js";
-import { bars, table, tableButtons, tip, tokenRow } from "../parts/shapes.js";
+import { bars, fill, h, table, tableButtons, tip, tokenRow } from "../parts/page.js";
 
 const MOST_TEXTS = 64; // of leaving words out: the whole text, and 63 without a word or a few
 const MOST_ROWS = 1000; // of pasted texts

@@ -1,10 +1,8 @@
 // Entities: named spans in a text, by label and score.
 
-import { percent, plural } from "../maths/numbers.js";
+import { percent, plural, visible } from "../maths/numbers.js";
 import { nested } from "../maths/spans.js";
-import { visible } from "../maths/visible.js";
-import { fill, h } from "../parts/h.js";
-import { table, tableButtons } from "../parts/shapes.js";
+import { fill, h, table, tableButtons } from "../parts/page.js";
 
 const STRATEGIES = [["FIRST", "Words, by their first token"], ["AVERAGE", "Words, by the mean of their tokens"], ["MAX", "Words, by their surest token"], ["SIMPLE", "Tokens, joined"], ["NONE", "Tokens, each by itself"], ["NESTED", "Tokens inside of entities"]];
 const plain = (label) => label.replace(/^[BI]-/, "");

@@ -1,7 +1,7 @@
 // Fill the mask: under two prompts, or in templates with words.
 
 import { siblings } from "../maths/fills.js";
-import { h } from "../parts/h.js";
+import { h } from "../parts/page.js";
 import { maskPrompts } from "./mask_prompts.js";
 import { FIRST, maskTemplates } from "./mask_templates.js";
 

@@ -2,9 +2,8 @@
 
 import * as branches from "../maths/branches.js";
 import { duration, fixed, plural } from "../maths/numbers.js";
-import { announce, copyButton, fill, h } from "../parts/h.js";
+import { announce, copyButton, fill, h, tokenRow } from "../parts/page.js";
 import { outputBox } from "../parts/output_box.js";
-import { tokenRow } from "../parts/shapes.js";
 import { COLOURS, branchList, generationSettings, tokenItem, tokenPanel } from "./generate_parts.js";
 
 const MOST = 200; // views that Undo goes back through, and branches that are listed

@@ -1,12 +1,10 @@
 // What stands around a generated text: its settings, the token that is looked at, the branches.
 
 import { lineage, owner, rank, spelled, texts, written } from "../maths/branches.js";
-import { fixed, percent } from "../maths/numbers.js";
+import { fixed, percent, visible } from "../maths/numbers.js";
 import { entropy } from "../maths/surprise.js";
-import { visible } from "../maths/visible.js";
-import { fill, h } from "../parts/h.js";
+import { bars, fill, h } from "../parts/page.js";
 import { samplingControls } from "../parts/sampling_controls.js";
-import { bars } from "../parts/shapes.js";
 
 const LIKELIEST = 20, SHOWN = 10; // tokens that are requested at each place, and listed
 /** How tokens are coloured, and what that means. */

@@ -3,9 +3,8 @@
 import { strongest } from "../maths/attention.js";
 import { writeCsv } from "../maths/csv.js";
 import { fixed } from "../maths/numbers.js";
-import { download, fill } from "../parts/h.js";
+import { download, fill, table } from "../parts/page.js";
 import { heatMap } from "../parts/heat_map.js";
-import { table } from "../parts/shapes.js";
 
 const MOST_ROWS = 200; // of the table
 const LINE = ["query", "from", "key", "to", "weight"];

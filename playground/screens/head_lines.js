@@ -1,29 +1,26 @@
 // Two columns of tokens with lines between them, wider and darker the more weight they carry.
 
 import { css, rgb } from "../maths/colour.js";
-import { fill, h, roving } from "../parts/h.js";
-import { picture } from "../parts/picture.js";
+import { fill, h, picture, roving } from "../parts/page.js";
 
 const LINE = 24; // pixels of a token
 
-/**
- * `tokens(queries, keys)` fills the columns, and `show(cells, place, isFrozen)` draws. A place is `{side: "query"|"key", index}`; `onkey(key, place)` says whether it took a key.
- */
+/** `tokens(queries, keys)` fills the columns, and `show(cells, place, isFrozen)` draws. A place is `{side: "query"|"key", index}`; `onkey(key, place)` says whether it took a key. */
 export function headLines({ onhover, onpick, onkey, ondraw }) {
 	let cells = [], at = null, count = 1;
 	const isAt = ({ row, column }) => at && (at.side === "query" ? row : column) === at.index;
-	const draw = (context, width, _, colours) => {
+	const draw = (pen, width, _, colours) => {
 		const colour = rgb(at?.side === "key" ? colours.contrast : colours.accent);
 		for (const isLit of at ? [false, true] : [false]) {
 			for (const cell of cells) {
 				if (isAt(cell) !== isLit && at) continue;
 				const [from, to] = [(cell.row + 0.5) * LINE, (cell.column + 0.5) * LINE];
-				context.strokeStyle = at && !isLit ? css(rgb(colours.soft), 0.1) : css(colour, 0.15 + 0.85 * Math.min(1, cell.weight));
-				context.lineWidth = 0.75 + 4 * Math.min(1, cell.weight);
-				context.beginPath();
-				context.moveTo(0, from);
-				context.bezierCurveTo(width / 2, from, width / 2, to, width, to);
-				context.stroke();
+				pen.strokeStyle = at && !isLit ? css(rgb(colours.soft), 0.1) : css(colour, 0.15 + 0.85 * Math.min(1, cell.weight));
+				pen.lineWidth = 0.75 + 4 * Math.min(1, cell.weight);
+				pen.beginPath();
+				pen.moveTo(0, from);
+				pen.bezierCurveTo(width / 2, from, width / 2, to, width, to);
+				pen.stroke();
 			}
 		}
 		ondraw(colours);

@@ -4,7 +4,7 @@ import { scale } from "../maths/colour.js";
 import { LABELS } from "../maths/heads.js";
 import { fixed } from "../maths/numbers.js";
 import { paint, shades } from "../maths/thumbnails.js";
-import { fill, h, roving } from "../parts/h.js";
+import { fill, h, roving } from "../parts/page.js";
 
 const SIDE = 48; // pixels of a picture
 

@@ -10,9 +10,7 @@ import { LABELS, labelOf, scores } from "../maths/heads.js";
 import { fixed, plural } from "../maths/numbers.js";
 import { write } from "../maths/permalink.js";
 import { paint, shades } from "../maths/thumbnails.js";
-import { announce, fill, h } from "../parts/h.js";
-import { cursor, picture } from "../parts/picture.js";
-import { tip } from "../parts/shapes.js";
+import { announce, cursor, fill, h, picture, tip } from "../parts/page.js";
 
 const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60, SCORED = 100; // pixels; a name is below pictures that are so wide, and its score with it where they are wider
 
@@ -110,8 +108,8 @@ export default function build(screen) {
 		figure.tabulate();
 	}
 
-	function draw(context, width, _, colours) {
-		const started = performance.now(), { width: across, height } = context.canvas, ratio = across / width, key = `${across} ${height} ${colours.paper}`, isNew = key !== image?.key;
+	function draw(pen, width, _, colours) {
+		const started = performance.now(), { width: across, height } = pen.canvas, ratio = across / width, key = `${across} ${height} ${colours.paper}`, isNew = key !== image?.key;
 		const box = (index) => ({ x: grid.left + (index % grid.columns) * (grid.size + GAP), y: Math.floor(index / grid.columns) * grid.tall });
 		if (isNew) {
 			image = Object.assign(new ImageData(across, height), { key });
@@ -121,17 +119,17 @@ export default function build(screen) {
 				paint(pixels, across, { left: Math.round(x * ratio), top: Math.round(y * ratio), width: side, height: side }, each.matrix, each.columns, painted, shared.value === "all" ? most : each.most, !!second);
 			});
 		}
-		context.putImageData(image, 0, 0);
-		context.fillStyle = colours.soft;
-		context.textBaseline = "middle";
+		pen.putImageData(image, 0, 0);
+		pen.fillStyle = colours.soft;
+		pen.textBaseline = "middle";
 		shown.forEach((each, index) => {
 			const { x, y } = box(index), key = order.value || each.label, score = key in each.scores ? fixed(each.scores[key], 2) : "";
-			if (grid.left && index % grid.columns === 0) context.fillText(`L${each.layer}`, 0, y + grid.size / 2);
+			if (grid.left && index % grid.columns === 0) pen.fillText(`L${each.layer}`, 0, y + grid.size / 2);
 			const name = `${grid.left ? "" : `L${each.layer} H`}${each.head}${order.value ? "" : ` ${key}`}`;
-			if (grid.size >= NAMED) context.fillText(order.value || grid.size >= SCORED ? `${name} ${score}` : name, x, y + grid.size + LINE / 2);
-			context.strokeStyle = index === at ? colours.accent : colours.line;
-			context.lineWidth = index === at ? 2 : 1;
-			context.strokeRect(x + 0.5, y + 0.5, grid.size - 1, grid.size - 1);
+			if (grid.size >= NAMED) pen.fillText(order.value || grid.size >= SCORED ? `${name} ${score}` : name, x, y + grid.size + LINE / 2);
+			pen.strokeStyle = index === at ? colours.accent : colours.line;
+			pen.lineWidth = index === at ? 2 : 1;
+			pen.strokeRect(x + 0.5, y + 0.5, grid.size - 1, grid.size - 1);
 		});
 		if (isNew) performance.measure("all heads", { start: started });
 	}

@@ -4,8 +4,7 @@ import { ApiError } from "../api/client.js";
 import { percent, plural } from "../maths/numbers.js";
 import { seen, SIDE } from "../maths/strokes.js";
 import { drawingPad, greys } from "../parts/drawing_pad.js";
-import { announce, fill, h } from "../parts/h.js";
-import { bars, table, tableButtons } from "../parts/shapes.js";
+import { announce, bars, fill, h, table, tableButtons } from "../parts/page.js";
 import { attention } from "./patch_attention.js";
 
 const BETWEEN_MS = 100; // runs while one draws
@@ -37,21 +36,21 @@ export default function build(screen) {
 
 	/** The pixels that the model takes. */
 	function sight(image) {
-		const { image_width: columns, image_height: tall, image_channels: channels } = screen.model, canvas = h("canvas.pixels", { role: "img", "aria-label": "What the model sees", width: columns, height: tall }), context = canvas.getContext("2d");
+		const { image_width: columns, image_height: tall, image_channels: channels } = screen.model, canvas = h("canvas.pixels", { role: "img", "aria-label": "What the model sees", width: columns, height: tall }), pen = canvas.getContext("2d");
 		const turned = (value) => (isInverted.value ? 255 - value : value), isGrey = !image || channels === 1;
 		let pixels;
 		if (image && !(isGrey && isFitted.value && Math.max(columns, tall) <= SMALL && (image.width !== columns || image.height !== tall))) {
-			context.imageSmoothingQuality = "high";
-			context.drawImage(image, 0, 0, columns, tall);
-			pixels = context.getImageData(0, 0, columns, tall);
+			pen.imageSmoothingQuality = "high";
+			pen.drawImage(image, 0, 0, columns, tall);
+			pixels = pen.getImageData(0, 0, columns, tall);
 			const grey = isGrey && greys(pixels.data);
 			pixels.data.forEach((value, at) => { if (at % 4 < 3) pixels.data[at] = turned(grey ? grey[at >> 2] : value); });
 		} else {
-			pixels = context.createImageData(columns, tall);
+			pixels = pen.createImageData(columns, tall);
 			// An image is turned before it is fitted, so that its background is dark then; a drawing is light on dark already.
 			seen(pad.ink(image).map(image ? turned : (value) => value), SIDE, columns, tall, isFitted.value).forEach((value, at) => pixels.data.set([...Array(3).fill(image ? value : turned(value)), 255], 4 * at));
 		}
-		context.putImageData(pixels, 0, 0);
+		pen.putImageData(pixels, 0, 0);
 		return canvas;
 	}
 

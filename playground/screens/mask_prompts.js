@@ -2,13 +2,11 @@
 
 import { listed, oneToken } from "../api/vocabulary.js";
 import { ORDERS, filled, pairs, times, union } from "../maths/fills.js";
-import { fixed, percent } from "../maths/numbers.js";
+import { fixed, percent, visible } from "../maths/numbers.js";
 import { toUtf16 } from "../maths/offsets.js";
-import { visible } from "../maths/visible.js";
 import { insert } from "../parts/controls.js";
-import { fill, h, roving } from "../parts/h.js";
+import { bars, fill, h, roving, tableButtons } from "../parts/page.js";
 import { scatter } from "../parts/scatter.js";
-import { bars, tableButtons } from "../parts/shapes.js";
 
 const MOST_MASKS = 16; // of a text, as the server takes it
 
@@ -26,10 +24,10 @@ export function maskPrompts(screen, into) {
 	const order = screen.choice("order", { label: "Order", options: [["first", "First"], ["second", "Second"], ["difference", "Difference"], ["word", "Word"]], into: null, onchange: () => show() });
 	const masks = (count) => Array.from({ length: count }, (_, index) => [String(index), String(index + 1)]), which = screen.choice("mask", { label: "Mask", options: masks(MOST_MASKS), isMenu: true, into: null, onchange: () => show() });
 
-	async function run(context) {
+	async function run(pen) {
 		const texts = [first.value, second.value].filter((text) => text.trim()), words = listed(only.value);
 		if (texts.length && !texts.some((text) => text.includes(mask))) return fill(screen.result, texts.map((text) => h("p.panel", visible(text)))) && "no mask is left";
-		const { known, reasons } = await oneToken(words, context), ask = async (choice) => (await context.call("api/FillMask", { model: context.model.name, texts, ...choice })).results;
+		const { known, reasons } = await oneToken(words, pen), ask = async (choice) => (await pen.call("api/FillMask", { model: pen.model.name, texts, ...choice })).results;
 		latest = { texts, notices: reasons.map((text) => h("p.notice", text)), results: [] };
 		if (words.length && !known.length) return fill(screen.result, latest.notices) && "no word to compare";
 		let results = await ask(known.length ? { candidates: known } : { top_k: top.value });

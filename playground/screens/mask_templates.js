@@ -2,11 +2,9 @@
 
 import { ApiError } from "../api/client.js";
 import { listed, oneToken } from "../api/vocabulary.js";
-import { percent } from "../maths/numbers.js";
-import { visible } from "../maths/visible.js";
+import { percent, visible } from "../maths/numbers.js";
 import { batches } from "../maths/words.js";
-import { fill, h } from "../parts/h.js";
-import { table, tableButtons } from "../parts/shapes.js";
+import { fill, h, table, tableButtons } from "../parts/page.js";
 
 const BATCH = 32; // texts of a request, which may have 64 masks
 const MOST_ROWS = 512;

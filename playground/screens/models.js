@@ -3,8 +3,7 @@
 import { json } from "../api/client.js";
 import { models } from "../api/models.js";
 import { count, duration } from "../maths/numbers.js";
-import { fill, h } from "../parts/h.js";
-import { table, tabs } from "../parts/shapes.js";
+import { fill, h, table, tabs } from "../parts/page.js";
 import { tensorConsole } from "./tensor_console.js";
 
 const WORDS = { READY: "ready", UNAVAILABLE: "not loaded", LOADING: "loading", UNLOADING: "unloading" };

@@ -1,13 +1,11 @@
 // What may come next, reshaped here by the settings, without a call; and how surprising a text is.
 
 import { bytesOf, spelled, texts, tokenOf } from "../maths/branches.js";
-import { fixed, percent } from "../maths/numbers.js";
+import { fixed, percent, visible } from "../maths/numbers.js";
 import { shaped } from "../maths/sampling.js";
 import { surprise } from "../maths/surprise.js";
-import { visible } from "../maths/visible.js";
-import { fill, h, roving } from "../parts/h.js";
+import { fill, h, roving, table, tableButtons, tokenRow } from "../parts/page.js";
 import { samplingControls } from "../parts/sampling_controls.js";
-import { table, tableButtons, tokenRow } from "../parts/shapes.js";
 
 const LIKELIEST = 50; // the most that the API gives
 const WORST = 10;

@@ -3,9 +3,7 @@
 import { matricesOf, matrixOf, mean, rollout } from "../maths/attention.js";
 import { css, rgb, scale } from "../maths/colour.js";
 import { percent } from "../maths/numbers.js";
-import { h } from "../parts/h.js";
-import { picture } from "../parts/picture.js";
-import { tip } from "../parts/shapes.js";
+import { h, picture, tip } from "../parts/page.js";
 
 const MOST_VALUES = 2 ** 21; // of one answer
 const MOST_PIXELS = 320; // of the drawing
@@ -30,26 +28,26 @@ export function attention(screen) {
 	const figure = picture({
 		label: "Attention over the patches", isInteractive: true, height: (full) => (cell = Math.min(full, MOST_PIXELS) / columns) * rows,
 		twin: () => ({ head: ["patch", "weight"], rows: weights ? row().map((weight, token) => [nameOf(token), percent(weight)]) : [] }),
-		draw: (context, _, height, colours) => {
+		draw: (pen, _, height, colours) => {
 			if (!weights) return;
 			const all = row(), [least, most] = [Math.min(...all.slice(1)), Math.max(...all.slice(1))], at = chosen();
-			Object.assign(context, { imageSmoothingEnabled: false, globalAlpha: 0.4, textAlign: "center", textBaseline: "middle", strokeStyle: css(rgb(colours.edge), 0.5) });
-			context.drawImage(image, 0, 0, cell * columns, height);
-			context.globalAlpha = 1;
+			Object.assign(pen, { imageSmoothingEnabled: false, globalAlpha: 0.4, textAlign: "center", textBaseline: "middle", strokeStyle: css(rgb(colours.edge), 0.5) });
+			pen.drawImage(image, 0, 0, cell * columns, height);
+			pen.globalAlpha = 1;
 			all.forEach((weight, token) => {
 				if (!token) return;
 				const [x, y] = box(token);
-				context.fillStyle = css(rgb(colours.contrast), 0.85 * ((weight - least) / (most - least) || 0));
-				context.fillRect(x, y, cell, cell);
-				context.strokeRect(x, y, cell, cell);
+				pen.fillStyle = css(rgb(colours.contrast), 0.85 * ((weight - least) / (most - least) || 0));
+				pen.fillRect(x, y, cell, cell);
+				pen.strokeRect(x, y, cell, cell);
 				if (cell < 44) return;
-				context.fillStyle = css(rgb(colours.paper), 0.75);
-				context.fillRect(x + cell / 2 - 22, y + cell / 2 - 9, 44, 18);
-				context.fillStyle = colours.ink;
-				context.fillText(percent(weight), x + cell / 2, y + cell / 2);
+				pen.fillStyle = css(rgb(colours.paper), 0.75);
+				pen.fillRect(x + cell / 2 - 22, y + cell / 2 - 9, 44, 18);
+				pen.fillStyle = colours.ink;
+				pen.fillText(percent(weight), x + cell / 2, y + cell / 2);
 			});
-			[context.strokeStyle, context.lineWidth] = [colours.accent, 3];
-			if (at) context.strokeRect(...box(at).map((value) => value + 2), cell - 4, cell - 4);
+			[pen.strokeStyle, pen.lineWidth] = [colours.accent, 3];
+			if (at) pen.strokeRect(...box(at).map((value) => value + 2), cell - 4, cell - 4);
 		},
 	});
 	const choose = (token) => {
@@ -68,17 +66,17 @@ export function attention(screen) {
 	let tile = 1;
 	const tiles = picture({
 		label: "All heads, a layer in each row", summary: "All heads, a layer in each row. A click shows one.", height: (full) => (tile = Math.min(72, full / (weights?.heads ?? 1))) * (weights?.layers ?? 0),
-		draw: (context, _width, _height, colours) => {
+		draw: (pen, _width, _height, colours) => {
 			for (let each = 0; weights && each < weights.layers * weights.heads; each++) {
 				const [at, one] = [Math.floor(each / weights.heads), each % weights.heads], all = Array.from(matrixOf(weights, at, one)).slice(chosen() * weights.rows).slice(1, weights.rows), most = Math.max(...all);
 				const [left, top, wide, tall] = [one * tile, at * tile, (tile - 6) / columns, (tile - 6) / rows];
 				all.forEach((weight, patch) => {
-					context.fillStyle = css(scale({ ...colours, accent: colours.contrast })(weight / most || 0));
-					context.fillRect(left + (patch % columns) * wide, top + Math.floor(patch / columns) * tall, wide + 0.3, tall + 0.3);
+					pen.fillStyle = css(scale({ ...colours, accent: colours.contrast })(weight / most || 0));
+					pen.fillRect(left + (patch % columns) * wide, top + Math.floor(patch / columns) * tall, wide + 0.3, tall + 0.3);
 				});
 				const isShown = view.value === "head" && at === layer.value && one === head.value;
-				[context.strokeStyle, context.lineWidth] = [isShown ? colours.accent : colours.line, isShown ? 3 : 1];
-				context.strokeRect(left + 0.5, top + 0.5, tile - 7, tile - 7);
+				[pen.strokeStyle, pen.lineWidth] = [isShown ? colours.accent : colours.line, isShown ? 3 : 1];
+				pen.strokeRect(left + 0.5, top + 0.5, tile - 7, tile - 7);
 			}
 		},
 	});

@@ -6,8 +6,7 @@ import { fixed, percent, plural } from "../maths/numbers.js";
 import { textsOf } from "../maths/pasted.js";
 import { ends, merged } from "../maths/ranking.js";
 import { batches } from "../maths/words.js";
-import { fill, h } from "../parts/h.js";
-import { bars, table, tableButtons } from "../parts/shapes.js";
+import { bars, fill, h, table, tableButtons } from "../parts/page.js";
 
 const MOST_DOCUMENTS = 1000;
 const RAW = { own: undefined, probability: false, logit: true };

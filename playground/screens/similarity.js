@@ -2,13 +2,10 @@
 
 import { inParts } from "../api/models.js";
 import { css, scale } from "../maths/colour.js";
-import { fixed, percent, plural } from "../maths/numbers.js";
+import { fixed, percent, plural, visible } from "../maths/numbers.js";
 import { clustered, cosine, dot, matrix, norm } from "../maths/vectors.js";
-import { visible } from "../maths/visible.js";
-import { copyButton, fill, h } from "../parts/h.js";
+import { bars, copyButton, fill, h, picture, tabs } from "../parts/page.js";
 import { heatMap } from "../parts/heat_map.js";
-import { picture } from "../parts/picture.js";
-import { bars, tabs } from "../parts/shapes.js";
 import { analogy, inContext, mapOf, written } from "./word_vectors.js";
 
 const MOST_ORDERED = 150; // texts; an order of more takes long
@@ -95,9 +92,9 @@ function stripe(values) {
 	const most = Math.max(...values.map(Math.abs)), rows = Math.min(8, Math.ceil(values.length / 64)), perRow = Math.ceil(values.length / rows);
 	return [picture({
 		label: "Values of the vector", height: 24 * rows, summary: `Orange is below zero, blue above; full colour is ${fixed(most)}.`, twin: () => ({ head: ["index", "value"], rows: values.map((value, index) => [index, fixed(value, 5)]) }),
-		draw: (context, width, _, colours) => values.forEach((value, index) => {
-			context.fillStyle = css(scale(colours, true)(value / most));
-			context.fillRect((index % perRow) * width / perRow, Math.floor(index / perRow) * 24, width / perRow + 0.5, 22);
+		draw: (pen, width, _, colours) => values.forEach((value, index) => {
+			pen.fillStyle = css(scale(colours, true)(value / most));
+			pen.fillRect((index % perRow) * width / perRow, Math.floor(index / perRow) * 24, width / perRow + 0.5, 22);
 		}),
 	}), h("div.row.spread", h("span.soft", `${plural(values.length, "value")}, length ${fixed(norm(values))}`), copyButton(() => JSON.stringify(values), "Copy vector"))];
 }

@@ -1,12 +1,10 @@
-// A form made from a model's metadata, which sends any tensors, as JSON or in binary.
+// A form made from a model's metadata, which sends any tensors.
 
-import { ApiError, request } from "../api/client.js";
+import { ApiError } from "../api/client.js";
 import { plural } from "../maths/numbers.js";
-import { pack, unpack } from "../maths/tensors.js";
 import * as controls from "../parts/controls.js";
-import { fill, h } from "../parts/h.js";
+import { fill, h, table } from "../parts/page.js";
 import { heatMap } from "../parts/heat_map.js";
-import { table } from "../parts/shapes.js";
 
 const MOST_SHOWN = 512, MOST_SIDE = 128;
 
@@ -18,7 +16,6 @@ export function tensorConsole(screen, path, metadata, config, model) {
 		return { name, datatype, shape: controls.text(`${name}-shape`, { label: `Shape of ${name}`, rows: 1, value: shape.map((size) => (size < 0 ? 1 : size)).join(", ") }),
 			data: controls.text(`${name}-data`, { label: title, rows: 2, isCode: true, value: isText ? JSON.stringify([model?.example ?? "text"]) : "", placeholder: isOptional(name) ? "Left out" : "[1, 2, 3]" }) };
 	});
-	const form = controls.choice(`form`, { label: "Form", options: ["JSON", "binary"], value: "JSON" });
 
 	/** Says at a field of an input what is wrong there. @returns for the whole form */
 	function fault(input, field, text) {
@@ -39,28 +36,18 @@ export function tensorConsole(screen, path, metadata, config, model) {
 		return { name, datatype, shape, data };
 	}
 
-	async function send(tools) {
+	async function send({ call }) {
 		for (const { shape, data } of inputs) [shape, data].forEach((field) => field.error(""));
 		const body = { inputs: inputs.filter(({ data }) => data.value.trim()).map(read) };
 		try {
-			await infer(tools, body);
+			fill(result, (await call(path, body)).outputs.map(output));
 		} catch (error) {
 			const about = inputs.find(({ name }) => error.message.includes(`'${name}'`));
 			throw about ? fault(about, /shape|dimension|batch size/.test(error.message) ? "shape" : "data", error.message.replace(/^\[request id: .*?\] | NOTE: .*/g, "")) : error;
 		}
 	}
 
-	async function infer({ signal, call }, body) {
-		let answer;
-		if (form.value === "JSON") answer = await call(path, body);
-		else {
-			const { body: bytes, length } = pack(body), response = await request(path, { body: bytes, signal, headers: { "inference-header-content-length": String(length) } });
-			answer = unpack(new Uint8Array(await response.arrayBuffer()), Number(response.headers.get("inference-header-content-length")));
-		}
-		fill(result, answer.outputs.map(output));
-	}
-
-	const line = h("div"), panel = h("div.stack", inputs.map(({ shape, data }) => h("div.fields", data.element, shape.element)), form.element, line, result);
+	const line = h("div"), panel = h("div.stack", inputs.map(({ shape, data }) => h("div.fields", data.element, shape.element)), line, result);
 	screen.action(send, { label: "Send", into: line });
 	screen.runButton.type = "button";
 	screen.runButton.addEventListener("click", () => screen.run());

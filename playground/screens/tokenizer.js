@@ -2,10 +2,8 @@
 
 import { models } from "../api/models.js";
 import { bytesOf, hex, idsOf, textOf } from "../maths/bytes.js";
-import { fixed, plural } from "../maths/numbers.js";
-import { visible } from "../maths/visible.js";
-import { fill, h } from "../parts/h.js";
-import { table, tableButtons, tip, tokenRow } from "../parts/shapes.js";
+import { fixed, plural, visible } from "../maths/numbers.js";
+import { fill, h, table, tableButtons, tip, tokenRow } from "../parts/page.js";
 
 const MOST_SHOWN = 2000; // tokens in the row
 const PRESETS = ["The unbelievable tokenization of untranslatable words", "😀 Ünïcödé — naïve café, 北京, שלום", "def area(radius):\n    return 3.14159 * radius ** 2", "1234567890 12,345.67 0x1F"];

@@ -7,11 +7,9 @@ import { partnerOf } from "../api/partners.js";
 import { matricesOf, mean } from "../maths/attention.js";
 import { isoDate } from "../maths/dates.js";
 import { changed, cropped } from "../maths/differences.js";
-import { fixed, times } from "../maths/numbers.js";
-import { visible } from "../maths/visible.js";
-import { fill, h } from "../parts/h.js";
+import { fixed, times, visible } from "../maths/numbers.js";
+import { fill, h, table, tabs, tokenRow } from "../parts/page.js";
 import { heatMap } from "../parts/heat_map.js";
-import { table, tabs, tokenRow } from "../parts/shapes.js";
 
 const FLASH_MS = 900; // of cells that changed
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)");

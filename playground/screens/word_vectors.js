@@ -6,10 +6,9 @@ import { legible } from "../maths/contrast.js";
 import { fixed, percent } from "../maths/numbers.js";
 import { fromUtf16 } from "../maths/offsets.js";
 import { components, cosine, matrix, mean } from "../maths/vectors.js";
-import { fill, h } from "../parts/h.js";
+import { bars, fill, h } from "../parts/page.js";
 import { heatMap } from "../parts/heat_map.js";
 import { scatter } from "../parts/scatter.js";
-import { bars } from "../parts/shapes.js";
 
 const PER_CALL = 1000; // words, where the server takes as many
 
