@@ -27,6 +27,7 @@ from service.api.calls import CallObserver, Calls
 from service.api.operations import Operations, server_operations
 from service.descriptors import settings_within_files
 from service.errors import SettingError
+from service.observe.building import builds_in
 from service.observe.heartbeat import Heartbeat
 from service.observe.live import live_numbers
 from service.observe.logs import RequestLog
@@ -127,8 +128,9 @@ class App:
         return f"; the page is http{'s' if settings.tls_cert else ''}://{address}/"
 
     def live_numbers(self) -> dict[str, Any]:
-        """The numbers that change from second to second."""
-        return live_numbers(self._metrics)
+        """The numbers that change from second to second, and what is built beside the server."""
+        builds = builds_in(self._settings.model_repository, time.time())
+        return live_numbers(self._metrics) | {"builds": builds}
 
     @property
     def is_live(self) -> bool:

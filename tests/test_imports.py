@@ -43,7 +43,7 @@ ROOMS = {
     "service/grammars": Room("errors runtime"),
     "service/observe": Room(
         "errors records settings",
-        "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
+        "building heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
     ),
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"
