@@ -59,7 +59,12 @@ def gpt_of(repository: Path) -> list[Build]:
 def demos_of(repository: Path, folder: Path = DEFAULT_FOLDER) -> list[Build]:
     """A small model for each screen of the page, the cheapest first, without those that stand."""
     return [
-        Build(name, demo.cost_s, _building(demo, Places(folder / name), repository), demo.models)
+        Build(
+            name,
+            demo.cost_s,
+            _building(demo, Places(folder / name), repository),
+            tuple(demo.models),
+        )
         for name, demo in sorted(DEMOS.items(), key=lambda item: item[1].cost_s)
         if demo.cost_s and not all((repository / model).exists() for model in demo.models)
     ]
@@ -169,7 +174,8 @@ class Plan:
 
     def __call__(self, builds: Sequence[Build], pace: float) -> None:
         if not builds:
-            return self.end()
+            self.end()
+            return
         planned = [(build.name, build.models, max(1.0, build.cost_s * pace)) for build in builds]
         staging = self._path.with_name(f"{FILE}.new")
         with contextlib.suppress(OSError):  # what cannot be written is not shown

@@ -43,7 +43,8 @@ ROOMS = {
     "service/grammars": Room("errors runtime"),
     "service/observe": Room(
         "errors records settings",
-        "building heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
+        "building heartbeat live logs metrics observers server statistics telemetry trace_files"
+        " watchdog",
     ),
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"
@@ -251,7 +252,7 @@ ROOMS = {
     "commands/help_panels": Room(),
     "commands/main": Room("ask ask/client ask/verbs errors help service/errors"),
     "commands/__main__": Room("ask/client main service"),
-    "demos": Room("commands models export service/calls service/errors"),
+    "demos": Room("commands models export service/calls service/errors service/observe"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models export"),

@@ -8,6 +8,7 @@ from playwright.async_api import Page, expect
 from tests.playground.browsers import Opened
 from tests.playground.shown import rows
 
+TIMES = "\N{MULTIPLICATION SIGN}"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -22,7 +23,7 @@ async def test_numbers_can_be_changed_and_are_followed_to_the_end(tab: Opened) -
     await page.get_by_role("radio", name="Dot product").click()
     await page.get_by_label("Words as vectors, row 2, column 2").fill("4")
     assert await step(page, "Scores", "Scores") == [["apple", "8", "8"], ["orange", "8", "16"]]
-    await expect(page.get_by_text("apple · orange = 2×0 + 2×4 = 8", exact=True)).to_be_visible()
+    await expect(page.get_by_text(f"apple · orange = 2{TIMES}0 + 2{TIMES}4 = 8")).to_be_visible()
     await page.get_by_label("Divided by").fill("2")
     scaled = await step(page, "Scaling", "Scaled scores")
     assert scaled == [["apple", "4", "4"], ["orange", "4", "8"]]
