@@ -25,7 +25,7 @@ from service.team.siblings import Siblings
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one process of several is told."""
+    """Settings and place of one process of several."""
 
     settings: dict[str, Any]
     index: int

@@ -143,12 +143,12 @@ class Supervisor:
 
     @property
     def lifeless_reason(self) -> str:
-        """What the first process says that does not live."""
+        """Reason of the first process that does not live; empty if all do."""
         return next(self._obstacles("live"), "")
 
     @property
     def unready_reason(self) -> str:
-        """What the first process says that is not ready."""
+        """Reason of the first process that is not ready; empty if all are."""
         if self._is_leaving:
             return "the server is stopping"
         if not self._is_ready:

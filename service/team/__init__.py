@@ -1,1 +1,1 @@
-"""What the processes of one server share: control, statistics and numbers, as of one process."""
+"""Parts that the processes of one server share: control, statistics and numbers as of one."""

@@ -1,4 +1,4 @@
-"""What several processes count, as if one had counted it. Pure: pages, messages and plain values.
+"""Counts of several processes, as if one had counted. Pure: pages, messages and plain values.
 
 Counters and histograms are summed, and so are gauges, but for those named here.
 """
