@@ -102,7 +102,8 @@ def build_all(
     """Build each, and say which joins and how long the others take.
 
     `plan` gets those that are left, and the seconds that a second of their cost takes, before each
-    build and at the end. The time left is by the pace so far: other work, requests among it, makes it longer.
+    build and at the end. The time left is by the pace so far: other work, requests among it, makes
+    it longer.
     """
     total_s = sum(build.cost_s for build in builds)
     names = ", ".join(build.name for build in builds)
