@@ -87,8 +87,8 @@ def test_a_verification_has_the_folder_s_own_file_of_weights(tmp_path: Path) -> 
     """As another name of the same file, and not a copy, which large ones have no room for."""
     folder = write(tmp_path / "mine", "text-classification")
     path = folder / "onnx/model.onnx"
-    settings = {"save_as_external_data": True, "location": "model.data", "size_threshold": 64}
-    onnx.save(onnx.load(path), path, **settings)
+    whole = onnx.load(path)
+    onnx.save(whole, path, save_as_external_data=True, location="model.data", size_threshold=64)
     plan = plans.recognise(folder, GraphWish("fp32"))
     with remade(plan, {}, tmp_path / "no cache") as (_, certificate):
         assert (path.parent / "model.data").stat().st_nlink == 2
