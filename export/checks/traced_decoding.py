@@ -34,7 +34,8 @@ from export.checks.rounding import InFloat64
 from export.errors import ExportError
 from export.graphs.cached_decoder import OPERATOR
 from export.graphs.graph import OPSET, open_session
-from export.graphs.traced.attention import Layer, asking, repeated
+from export.graphs.traced.attention import asking, repeated
+from export.graphs.traced.calls import Layer
 from export.graphs.traced.decoder import looked
 from export.graphs.traced.states import kernels_replaced
 from models.networks.traced import EAGER, TracedDecoder

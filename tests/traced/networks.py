@@ -122,7 +122,7 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["layer_types"] = layers[:1] * 2
     for part in getattr(default, "sub_configs", {}):
         of_part = getattr(default, part, None)
-        if of_part is not None:  # of texts, or of other media, which are small then
+        if getattr(of_part, "model_type", ""):  # of texts, or of other media, which are small then
             values[part] = tiny_config(of_part.model_type, **changes).to_dict()
     return factory(**{**values, **changes})
 

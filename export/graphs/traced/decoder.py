@@ -25,9 +25,11 @@ from export.graphs.adapted_decoder import (
 )
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
 from export.graphs.graph import check_fused, clean, export_program
-from export.graphs.traced.attention import NAME, SDPA, Emit, Layer, answered, looked_at
+from export.graphs.traced.attention import Emit, OwnAttentionError, answered, looked_at
+from export.graphs.traced.calls import NAME, SDPA, Layer
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
+from export.graphs.traced.products import layers_of_products
 from export.graphs.traced.states import (
     CONVOLUTION,
     RECURRENCE,
@@ -148,23 +150,23 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
     Raises `ExportError` for layers that neither a cache nor states hold.
     """
     network, config = decoder.network, decoder.config
-    example = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
     most = config.max_positions
     look = LookStates()
 
-    def forward() -> None:
+    def forward(num_tokens: int = min(NUM_LOOKED, most)) -> None:
         look.states.clear()
         with kernels_answered(network, look):
-            decoder(example)
+            decoder(torch.zeros(1, num_tokens, dtype=torch.int64))
 
     no_places = f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
     try:
-        layers = _by_either_way(network, forward, most)
+        layers = _by_any_way(network, forward, most)
     except ExportError as error:
         if decoder.takes_positions or look.states:
             raise
         raise ExportError(no_places) from error
-    if not decoder.takes_positions and (layers or not look.states):
+    are_placed = bool(layers) and all(each.slopes is not None for each in layers)
+    if not decoder.takes_positions and not are_placed and (layers or not look.states):
         raise ExportError(no_places)
     if len(layers) != config.num_layers and not look.states:
         raise ExportError(
@@ -181,14 +183,23 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
     return layers, look.states
 
 
-def _by_either_way(network: Any, forward: Callable[[], object], context: int) -> list[Layer]:  # noqa: ANN401
-    """The layers that ask for attention by transformers' register, else by PyTorch's function."""
+def _by_any_way(network: Any, forward: Callable[..., object], context: int) -> list[Layer]:  # noqa: ANN401
+    """The layers that ask for attention by transformers' register, else by PyTorch's function.
+
+    Of a network that does neither, those that multiply by themselves.
+    """
     try:
         return looked_at(network, forward, context)
-    except ExportError:
-        if not getattr(network, "_supports_sdpa", False):
-            raise
-        return looked_at(network, forward, context, SDPA)
+    except ExportError as error:
+        by_itself = isinstance(error, OwnAttentionError)
+        try:
+            if not getattr(network, "_supports_sdpa", False):
+                raise
+            return looked_at(network, forward, context, SDPA)
+        except ExportError:
+            if not by_itself or not (layers := layers_of_products(network, forward, context)):
+                raise
+            return layers
 
 
 class TracedStep(nn.Module):
@@ -220,7 +231,7 @@ class TracedStep(nn.Module):
         def wanted(hidden_BSD: Tensor) -> Tensor:
             return hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N)
 
-        emit = Emit(self.layers, (seqlens, total), tuple(pasts))
+        emit = Emit(self.layers, (seqlens, total), tuple(pasts), position_ids_BS)
         emit_states = EmitStates(tuple(states))
         way = self.layers[0].way if self.layers else NAME
         with (
