@@ -3,6 +3,7 @@
     python -m tests.traced                        every type that writes; half an hour on two cores
     python -m tests.traced --readers              every type that reads: encoders
     python -m tests.traced glm4 gpt_oss           these types
+    python -m tests.traced --served               folders of a few, by the server
     python -m tests.traced --output rows.md       and put the table into a file
 
 Networks are small and random. A type is taken, with the largest difference of its logits from
@@ -13,6 +14,7 @@ rows alone and together. Ends with 1 where a graph was made that computes someth
 
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -25,9 +27,9 @@ from export.errors import ExportError
 from export.graphs.traced.decoder import trace_traced
 from export.graphs.traced.rows import trace_reader
 from models.checkpoints.traced_types import MASKS, causal_classes, classes_of, types_of_texts
-from models.errors import reason
+from models.errors import CheckpointError, reason
+from models.networks.reader_makers import FACTORIES
 from models.networks.traced_readers import (
-    FACTORIES,
     TracedAnswerer,
     TracedClassifier,
     TracedEmbedder,
@@ -36,6 +38,7 @@ from models.networks.traced_readers import (
     TracedTokenClassifier,
 )
 from tests.traced.networks import tiny_decoder, tiny_reader
+from tests.traced.served import compared
 
 HEADER = (
     "| model_type | outcome | logits differ by | other tokens | neighbours change |\n"
@@ -59,9 +62,14 @@ WRONG = "differs from transformers"
 def main(
     types: Annotated[list[str] | None, typer.Argument(help="Values of model_type.")] = None,
     readers: Annotated[bool, typer.Option("--readers", help="Encoders, with their heads.")] = False,
+    served: Annotated[bool, typer.Option("--served", help="Ask a server of folders.")] = False,
     output: Annotated[Path | None, typer.Option(help="File for the table.")] = None,
 ) -> None:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if served:
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes = compared(Path(folder), types or (), typer.echo)
+        sys.exit(any(outcome != "equal" for outcome in outcomes.values()))
     signal.signal(signal.SIGVTALRM, _too_late)
     lines = [READERS_HEADER if readers else HEADER]
     for model_type in types or (encoder_types() if readers else causal_classes()):
@@ -106,7 +114,7 @@ def line_of_reader(model_type: str) -> str:
         try:
             reader = tiny_reader(model_type, kind)
             (parity,) = check_reader(reader, trace_reader(reader)).values()
-        except ExportError as error:
+        except (ExportError, CheckpointError) as error:
             return f"| `{model_type}` | refused: {title}: {_short(str(error))} | | | |"
         except Exception as error:  # of a configuration that sizes do not fit
             what = f"{type(error).__name__}: {_short(reason(error))}"

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 import transformers
 
+from models.networks.reader_makers import FACTORIES, reader_of
 from models.networks.traced import TracedConfig, TracedDecoder, class_of
 from models.networks.traced_readers import (
-    FACTORIES,
     TracedEmbedder,
     TracedMaskedWords,
     TracedReader,
-    reader_of,
 )
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64

@@ -266,7 +266,7 @@ class Emit:
     layers: list[Layer]
     lengths: tuple[Tensor, Tensor]
     pasts: tuple[Tensor, ...]
-    positions_BS: Tensor
+    positions: Tensor
     presents: list[Tensor] = field(default_factory=list)
 
     def __call__(self, call: Call) -> Tensor:
@@ -294,13 +294,11 @@ class Emit:
         if layer.slopes is None:
             return call.query, call.key
         slopes_H11 = (layer.slopes / layer.scale)[:, None, None]
-        places_B1S1 = self.positions_BS[:, None, :, None].to(call.key.dtype)
-        more = (
-            (call.query, slopes_H11.to(call.query.dtype)),
-            (call.key, places_B1S1),
-        )
+        places_B1S1 = self.positions[:, None, :, None].to(call.key.dtype)
+        parts = (call.query, slopes_H11.to(call.query.dtype)), (call.key, places_B1S1)
         query, key = (
-            torch.cat([each, channel.expand(*each.shape[:-1], 1)], dim=-1) for each, channel in more
+            torch.cat([each, channel.expand(*each.shape[:-1], 1)], dim=-1)
+            for each, channel in parts
         )
         return query, key
 

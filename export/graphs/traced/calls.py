@@ -1,7 +1,5 @@
 """One layer's attention, as a network of transformers asks for it and as a graph has it."""
 
-# ruff: noqa: N803, N806 - suffixes are array layouts: B rows, S tokens, H heads, Dh head size
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -25,7 +25,13 @@ from export.graphs.adapted_decoder import (
 )
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
 from export.graphs.graph import check_fused, clean, export_program
-from export.graphs.traced.attention import Emit, OwnAttentionError, answered, looked_at
+from export.graphs.traced.attention import (
+    Emit,
+    OwnAttentionError,
+    answered,
+    asking,
+    looked_at,
+)
 from export.graphs.traced.calls import NAME, SDPA, Layer
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
@@ -39,10 +45,12 @@ from export.graphs.traced.states import (
 )
 from export.settings import TARGETS_BY_PEFT
 from models.errors import reason
-from models.networks.traced import TracedDecoder
+from models.networks.traced import EAGER, TracedDecoder
 from service.generation.decoders.shape import cache_names, state_names
 
 NUM_LOOKED = 3  # tokens of the pass that looks at layers
+NUM_COMPARED = 12  # tokens of the pass that compares transformers' ways of attention
+TOLERANCE = 1e-4
 
 
 def trace_traced(decoder: TracedDecoder, plan: AdapterPlan | None = None) -> onnx.ModelProto:
@@ -160,7 +168,7 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
 
     no_places = f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
     try:
-        layers = _by_any_way(network, forward, most)
+        layers = _by_any_way(decoder, forward)
     except ExportError as error:
         if decoder.takes_positions or look.states:
             raise
@@ -183,23 +191,43 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
     return layers, look.states
 
 
-def _by_any_way(network: Any, forward: Callable[..., object], context: int) -> list[Layer]:  # noqa: ANN401
+def _by_any_way(decoder: TracedDecoder, forward: Callable[..., object]) -> list[Layer]:
     """The layers that ask for attention by transformers' register, else by PyTorch's function.
 
     Of a network that does neither, those that multiply by themselves.
     """
+    network, context = decoder.network, decoder.config.max_positions
+    has_sdpa = getattr(network, "_supports_sdpa", False)
     try:
         return looked_at(network, forward, context)
     except ExportError as error:
         by_itself = isinstance(error, OwnAttentionError)
         try:
-            if not getattr(network, "_supports_sdpa", False):
+            if not has_sdpa:
                 raise
             return looked_at(network, forward, context, SDPA)
         except ExportError:
             if not by_itself or not (layers := layers_of_products(network, forward, context)):
                 raise
+            if has_sdpa:
+                _check_one_answer(decoder)
             return layers
+
+
+@torch.inference_mode()
+def _check_one_answer(decoder: TracedDecoder) -> None:
+    """Raise `ExportError` where transformers' own ways of attention differ from each other."""
+    ids = torch.arange(min(NUM_COMPARED, decoder.config.max_positions))[None]
+    ids %= decoder.config.vocab_size
+    eager = decoder(ids)
+    with asking(decoder.network.modules(), "_attn_implementation", SDPA):
+        difference = float((decoder(ids) - eager).abs().max())
+    if difference > TOLERANCE * max(1.0, float(eager.abs().max())):
+        raise ExportError(
+            f"{type(decoder.network).__name__} has other logits by transformers' attention "
+            f"{EAGER} than by {SDPA}: they differ by {difference:.1e}, so neither is known to be "
+            "right"
+        )
 
 
 class TracedStep(nn.Module):

@@ -48,7 +48,7 @@ class Products(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Any,  # noqa: ANN401
-        types: object,  # noqa: ARG002
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
