@@ -77,7 +77,7 @@ def _operands(
     args: tuple[Any, ...],
     given: dict[str, Any],
 ) -> tuple[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]]:
-    """What is multiplied, and the same call with others in their place."""
+    """The factors of a call, and the same call with others in their place."""
     if name != "baddbmm":
         first, second = (*args, *given.values())[:2]
         return first, second, func
@@ -88,7 +88,7 @@ def _operands(
 
 @dataclass(slots=True)
 class Trial:
-    """What layers compute with a constant product; answers are zeros."""
+    """Notes the calls of layers with a constant product; answers are zeros."""
 
     calls: list[tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
 
