@@ -24,7 +24,7 @@ from export.graphs.adapted_decoder import (
     check_targets,
 )
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
-from export.graphs.graph import check_fused, clean, export_program
+from export.graphs.graph import DTYPES, OPSET, check_fused, clean
 from export.graphs.traced.attention import (
     Emit,
     OwnAttentionError,
@@ -43,22 +43,33 @@ from export.graphs.traced.states import (
     LookStates,
     kernels_answered,
 )
+from export.graphs.weightless import Weights, export_weightless, skeleton
 from export.settings import TARGETS_BY_PEFT
 from models.errors import reason
 from models.networks.traced import EAGER, TracedDecoder
+from service.contract.manifest import Precision
 from service.generation.decoders.shape import cache_names, state_names
 
 NUM_LOOKED = 3  # tokens of the pass that looks at layers
 NUM_COMPARED = 12  # tokens of the pass that compares transformers' ways of attention
 TOLERANCE = 1e-4
+WHOLE = 1  # dimensions of weights that are in memory while a graph is traced: norms and biases
 
 
-def trace_traced(decoder: TracedDecoder, plan: AdapterPlan | None = None) -> onnx.ModelProto:
-    """The float32 graph, or `ExportError` unless each layer's attention became one node.
+def trace_traced(
+    decoder: TracedDecoder, plan: AdapterPlan | None = None, *, precision: Precision = "fp32"
+) -> onnx.ModelProto:
+    """The graph, or `ExportError` unless each layer's attention became one node.
 
-    With a plan, products have places for adapters, as `export/graphs/adapted_decoder.py` has them.
+    `precision` is of weights and caches, as `trace_decoder` has it. With a plan, products have
+    places for adapters, as `export/graphs/adapted_decoder.py` has them.
     """
     layers, states = looked(decoder)
+    if precision in DTYPES and any(each.slopes is not None for each in layers):
+        raise ExportError(
+            f"precision is {precision}, and the network adds places to scores, which the cache "
+            "would have rounded: choose fp32 or int8"
+        )
     tensors_of = cache_names(len(layers)) + state_names(len(states))
     pasts, presents = zip(*tensors_of, strict=True)
     size = (
@@ -69,19 +80,23 @@ def trace_traced(decoder: TracedDecoder, plan: AdapterPlan | None = None) -> onn
     )
     sizes = [size] * 2 * len(layers) + [(NUM_ROWS, *state) for state in states]
     step, cached = StepExample.made(), torch.export.Dim("cache")
-    tensors = (*step.tensors, *map(torch.zeros, sizes))
+    dtype = DTYPES.get(precision, torch.float32)
+    tensors = (*step.tensors, *(torch.zeros(each, dtype=dtype) for each in sizes))
     (of_ids, of_positions, *of_others), of_cache = step.shapes, {0: step.rows, 2: cached}
     of_pasts = [of_cache] * 2 * len(layers) + [{0: step.rows}] * len(states)
     shapes = of_ids, of_positions, (*of_others, *of_pasts)
     inputs, outputs = (*INPUTS, *pasts), ("logits", *presents)
-    with prepared(decoder) as num_experts, with_places(decoder.network, plan) as places:
+    with (
+        bare(decoder, dtype) as (network, weights, num_experts),
+        with_places(network.network, plan) as places,
+    ):
         if plan is not None:
             names, given = places.inputs(plan)
             inputs, tensors = (*inputs, *names), (*tensors, *given)
             shapes = of_ids, of_positions, (*shapes[2], {0: step.rows}, *[{}] * len(given[1:]))
-        traced = TracedStep(decoder, layers, places, len(states))
+        traced = TracedStep(network, layers, places, len(states))
         try:
-            program = export_program(traced, tensors, inputs, shapes)
+            program = export_weightless(traced, tensors, inputs, shapes, OPSET, weights)
         except ExportError:
             raise
         except Exception as error:
@@ -97,6 +112,15 @@ def trace_traced(decoder: TracedDecoder, plan: AdapterPlan | None = None) -> onn
     if num_emitted != num_experts:
         raise ExportError(f"the graph has {num_emitted} MoE nodes for {num_experts} experts")
     return model
+
+
+@contextmanager
+def bare(
+    decoder: TracedDecoder, dtype: torch.dtype = torch.float32
+) -> Iterator[tuple[TracedDecoder, Weights, int]]:
+    """A copy to trace, whose matrices have no numbers; these by name; the number of experts."""
+    with prepared(decoder) as num_experts:
+        yield skeleton(decoder, WHOLE), Weights.of(decoder, dtype), num_experts
 
 
 @contextmanager

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
 from onnx import numpy_helper
 
 from export.checks.adapted_decoding import check_adapted
-from export.checks.decoding import measure_parity, random_rows
+from export.checks.decoding import measure_parity, open_graph, random_rows
 from export.checks.traced_decoding import check_traced
 from export.errors import ExportError
 from export.graphs.adapted_decoder import AdapterPlan
@@ -26,6 +27,7 @@ from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values
 from export.recipes.decoders import LIMITS
 from models.networks.traced import TracedDecoder
+from tests.fakes.tiny_gpt import run
 from tests.traced.networks import WINDOW, tiny_decoder
 
 # Families of different kinds: partial and interleaved rotation, capped scores with windows in
@@ -84,6 +86,12 @@ def test_a_traced_decoder_takes_its_cache_in_int8_behind_a_graph_for_prompts() -
     parity = measure_parity(decoder, rounded, is_exact=False, prefill=prefill)
     LIMITS["int8"].check(parity)
     assert parity.max_neighbour_effect == 0
+    most = decoder.config.max_positions
+    together = open_graph(rounded, most, 3, prefill)
+    prompts = random_rows(decoder.config.vocab_size, [most // 2] * 3, most // 2)
+    logits_of_all = run(together, 0, prompts, [0] * 3)  # more tokens than there are positions
+    for prompt, logits in zip(prompts, logits_of_all, strict=True):
+        assert np.array_equal(run(together, 0, [prompt], [0])[0], logits)
 
 
 def test_channels_that_a_rotation_turns_into_each_other_are_found_by_trial() -> None:
