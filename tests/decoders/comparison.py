@@ -79,10 +79,9 @@ def first_other(reference: Any, text: str | list[int], token_ids: Sequence[int])
     Gemma's tokenizer.json it takes the words, and its own rules.
     """
     assert len(token_ids) == NUM_TOKENS
-    prompt = text
     if isinstance(text, str):
-        prompt = AutoTokenizer.from_pretrained(reference.name_or_path)(text).input_ids
-    logits = reference(torch.tensor([prompt + list(token_ids)])).logits[0, len(prompt) - 1 : -1]
+        text = list(AutoTokenizer.from_pretrained(reference.name_or_path)(text).input_ids)
+    logits = reference(torch.tensor([text + list(token_ids)])).logits[0, len(text) - 1 : -1]
     chosen = logits[torch.arange(NUM_TOKENS), torch.tensor(token_ids)]
     is_other = logits.max(dim=-1).values - chosen > TIE
     return int(is_other.nonzero()[0]) if is_other.any() else None

@@ -121,7 +121,9 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["layer_types"] = layers[:1] * 2
     for part in getattr(default, "sub_configs", {}):
         of_part = getattr(default, part, None)
-        if getattr(of_part, "model_type", ""):  # of texts, or of other media, which are small then
+        if (
+            of_part is not None and of_part.model_type
+        ):  # of texts, or of other media, which are small then
             values[part] = tiny_config(of_part.model_type, **changes).to_dict()
     return factory(**{**values, **changes})
 

@@ -182,12 +182,12 @@ def products_answered(network: Any, answer: Answer) -> Iterator[None]:  # noqa: 
     own, num_heads = masks[EAGER], network.config.get_text_config().num_attention_heads
 
     def attend(query: Tensor, keys: Tensor, value: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG001
-        parts = query, keys.transpose(-1, -2), value
-        are_joined = query.dim() == 3  # rows and heads
-        if are_joined:
-            parts = tuple(each.unflatten(0, (-1, num_heads)) for each in parts)
-        made = answer(Call(*parts, None, 0.0, _none)).transpose(1, 2)
-        return made.flatten(0, 1) if are_joined else made
+        query, key, value = (
+            torch.unflatten(each, 0, (-1, num_heads)) if each.dim() == 3 else each
+            for each in (query, keys.transpose(-1, -2), value)
+        )
+        made = answer(Call(query, key, value, None, 0.0, _none)).transpose(1, 2)
+        return made.flatten(0, 1) if keys.dim() == 3 else made  # rows and heads in one
 
     try:
         masks[EAGER] = _nothing_hidden
