@@ -143,6 +143,8 @@ def _layer(index: int, none: Any, one: Any, steep: Any, long: Any) -> Layer:  # 
     scale = usual if abs(usual - scale) <= TOLERANCE * abs(scale) else scale
     seen_HSS = of_long > HIDDEN
     mask = Mask.read(lambda _, __, place, key: seen_HSS[0][place, key], of_long.shape[-1])
+    if not mask.is_causal:
+        raise ExportError(f"layer {index} looks ahead: its mask is {mask}")
     if not bool((seen_HSS == seen_HSS[:1]).all()):
         raise ExportError(f"layer {index} hides other keys of each of its heads")
     slopes = of_none[:, -1, -1] - of_none[:, -1, -2] if of_none.shape[-1] > 1 else of_none[:, 0, 0]

@@ -160,11 +160,13 @@ def test_places_that_are_added_to_scores_are_a_channel_of_keys() -> None:
 
 
 def test_attention_that_is_multiplied_out_is_read_by_trial() -> None:
-    """MPT counts places from the end of a text, and XGLM has a table of them."""
+    """MPT counts places from the end of a text, XGLM has a table of them; RemBERT looks ahead."""
     for model_type, slopes in (("mpt", [0.25, 0.0625, 0.015625, 0.00390625]), ("xglm", None)):
         layer, _ = layers_of(tiny_decoder(model_type))
         assert (layer.num_heads, layer.key_size, layer.mask) == (4, 16, Mask(is_causal=True))
         assert layer.slopes is None if slopes is None else layer.slopes.tolist() == slopes  # type: ignore[union-attr]
+    with pytest.raises(ExportError, match="layer 0 looks ahead: its mask is full"):
+        layers_of(tiny_decoder("rembert"))
 
 
 def test_a_network_with_two_answers_of_its_own_is_refused() -> None:
@@ -179,13 +181,16 @@ def test_a_network_with_two_answers_of_its_own_is_refused() -> None:
         (lambda scores: 20 * torch.tanh(scores / 20), "changes scores by more than a factor"),
         (lambda scores: scores + torch.arange(scores.shape[-1]) ** 2, "what is no slope"),
         (lambda scores: torch.cat([scores, scores[..., :1]], dim=-1), "other scores than those"),
-        (lambda scores: scores.masked_fill(torch.eye(scores.shape[-1]) > 0, -1e38), "is neither"),
+        (
+            lambda scores: scores.masked_fill(torch.arange(scores.shape[-1]) == 1, -3e38),
+            "is neither",
+        ),
     ],
 )
 def test_scores_that_no_node_has_are_refused(
     change: Callable[[torch.Tensor], torch.Tensor], message: str
 ) -> None:
-    """A cap, places that are squared, sinks, and tokens that do not see themselves."""
+    """A cap, places that are squared, sinks, and a token that no other sees."""
 
     def run(num_tokens: int) -> torch.Tensor:
         states = torch.randn(1, 2, num_tokens, 8)
