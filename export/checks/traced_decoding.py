@@ -40,7 +40,7 @@ from export.graphs.traced.decoder import looked
 from export.graphs.traced.states import kernels_replaced
 from models.networks.traced import EAGER, TracedDecoder
 
-LIMIT = 1e-5  # of the largest logit, or of 1: float32 in another order of sums
+LIMIT = 1e-5  # of the largest logit, or as it is where that is below 1: float32 adds in any order
 NEIGHBOUR_LIMIT = 1e-4
 BEYOND = 9  # tokens of a prompt behind a window
 CHUNKS_OF_STATES = (1, 7, CHUNK_TOKENS)  # tokens of pieces of a prompt, which carry states on
