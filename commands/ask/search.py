@@ -5,18 +5,15 @@ best are put in order by a reranker where one is served.
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from commands.ask.asked import Asked
 from commands.ask.client.client import Client
 from commands.ask.options import console
 from commands.ask.shown import tables
-from commands.errors import INTERRUPTED, errors
 from service.calls.models import ModelFacts
 from service.calls.texts import Embed, Rerank
 from service.errors import InvalidArgument, SettingError
@@ -88,17 +85,23 @@ def search(
         ),
     ] = 4,
 ) -> None:
-    from commands.ask.bulk.index import Index
-    from commands.ask.bulk.sources import Source
+    from commands.ask.bulk.index import checked_source, prepared_index
 
-    source = Source(file.absolute(), field)
-    source.check()
-    folder = index or file.with_name(f"{file.name}.index")
+    source = checked_source(file, field)
+    folder = (index or file.with_name(f"{file.name}.index")).absolute()
     with asked.client() as client:
         served = client.models().models
         embedder = _chosen(served, "embedding", model, "--model")
-        found = Index(folder.absolute(), source)
-        _prepare(found, source, embedder, client, in_flight, asked)
+        call = Embed(
+            model=embedder.name,
+            version=embedder.version,
+            prompt_name=_prompt(embedder, TEXT_PROMPTS),
+            encodings=("float",),
+            truncate=True,
+            background=True,
+        )
+        patience_s = asked.server.timeout_s
+        found = prepared_index(folder, source, client, (call, embedder), in_flight, patience_s)
         ranker = None if reranker == "none" else _reranker(served, reranker)
         for each in query:
             _show(_found(found, client, embedder, ranker, each, top, candidates), each, asked)
@@ -137,40 +140,6 @@ def _prompt(embedder: ModelFacts, names: tuple[str, ...]) -> str:
     """The first of the names by which a model has a prompt; empty for its default one."""
     known = {prompt.name for prompt in embedder.prompts}
     return next((name for name in names if name in known), "")
-
-
-def _prepare(
-    index: Any, source: Any, embedder: ModelFacts, client: Client, in_flight: int, asked: Asked
-) -> None:
-    """Embed the file, unless its vectors are there. Raises `typer.Exit` where it is interrupted."""
-    from commands.ask.bulk.job import Job, summary
-    from commands.ask.bulk.work import work_of
-
-    call = Embed(
-        model=embedder.name,
-        version=embedder.version,
-        prompt_name=_prompt(embedder, TEXT_PROMPTS),
-        encodings=("float",),
-        truncate=True,
-        background=True,
-    )
-    named = {
-        "model": embedder.name,
-        "version": embedder.version,
-        "precision": embedder.precision,
-    }
-    work = work_of(call, embedder)
-    job = Job(source, index.vectors_path, work, named, 2_048, in_flight, asked.server.timeout_s)
-    if index.is_of(job.identity()):
-        return
-    began_s = time.monotonic()
-    try:
-        before, reached = index.build(job, work.ask(client), restarts=False)
-    except KeyboardInterrupt:
-        errors.print(Text("interrupted: the same command goes on from here", "dim"))
-        raise typer.Exit(INTERRUPTED) from None
-    told = summary(job.output, before, reached, time.monotonic() - began_s)
-    errors.print(Text(told, "dim"), soft_wrap=True)
 
 
 def _found(

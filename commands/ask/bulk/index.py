@@ -6,19 +6,27 @@ texts, 0.13 s for a million; approximate indexes take minutes to be built (decis
 
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
+from rich.text import Text
 
-from commands.ask.bulk.job import Ask, Job, run_job
+from commands.ask.bulk.job import Ask, Job, run_job, summary
 from commands.ask.bulk.sources import Source
 from commands.ask.bulk.state import Reached, StateFile, write_whole
+from commands.ask.bulk.work import Asking, work_of
+from commands.errors import INTERRUPTED, errors
+from service.calls.models import ModelFacts
+from service.calls.texts import Embed
 from service.errors import SettingError
 
 VECTORS, PLACES, ABOUT = "vectors.npy", "places.npy", "index.json"
+WINDOW_LINES = 2_048
 PAGE = 1_024  # lines, whose first can be read without those before
 CHUNK = 32_768  # vectors that are multiplied at once
 
@@ -50,11 +58,11 @@ class Index:
             return False
         return about == dict(identity)
 
-    def build(self, job: Job, ask: Ask, *, restarts: bool) -> tuple[Reached, Reached]:
+    def build(self, job: Job, ask: Ask) -> tuple[Reached, Reached]:
         """Embed what is left of the file; what earlier runs reached, and the whole."""
         identity = job.identity()
-        if not self._is_begun(identity):
-            restarts = True
+        restarts = not self._is_begun(identity)
+        if restarts:
             self._clear()
         self.folder.mkdir(exist_ok=True)
         before, reached = run_job(job, ask, restarts=restarts)
@@ -117,3 +125,40 @@ def _pages(source: Source) -> Iterator[tuple[int, int]]:
     with source.open() as texts:
         while taken := texts.take(PAGE):
             yield from ((line.number, line.place) for line in taken if line.number % PAGE == 0)
+
+
+def checked_source(file: Path, field: str) -> Source:
+    """The texts of a file. Raises `SettingError` for one that cannot be read."""
+    source = Source(file.absolute(), field)
+    source.check()
+    return source
+
+
+def prepared_index(
+    folder: Path,
+    source: Source,
+    client: Asking,
+    embedding: tuple[Embed, ModelFacts],
+    in_flight: int,
+    patience_s: float,
+) -> Index:
+    """The index in a folder, for which the file is embedded unless it was.
+
+    Raises `typer.Exit` where that is interrupted, and what the job raises.
+    """
+    call, model = embedding
+    named = {"model": model.name, "version": model.version, "precision": model.precision}
+    work = work_of(call, model)
+    index = Index(folder, source)
+    job = Job(source, index.vectors_path, work, named, WINDOW_LINES, in_flight, patience_s)
+    if index.is_of(job.identity()):
+        return index
+    began_s = time.monotonic()
+    try:
+        before, reached = index.build(job, work.ask(client))
+    except KeyboardInterrupt:
+        errors.print(Text("interrupted: the same command goes on from here", "dim"))
+        raise typer.Exit(INTERRUPTED) from None
+    told = summary(job.output, before, reached, time.monotonic() - began_s)
+    errors.print(Text(told, "dim"), soft_wrap=True)
+    return index
