@@ -5,6 +5,7 @@ best are put in order by a reranker where one is served.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,7 +108,7 @@ def search(
             _show(_found(found, client, embedder, ranker, each, top, candidates), each, asked)
 
 
-def _chosen(served: Any, task: str, name: str, flag: str) -> ModelFacts:
+def _chosen(served: Sequence[ModelFacts], task: str, name: str, flag: str) -> ModelFacts:
     """The served model of that task. Raises `InvalidArgument`."""
     models = [each for each in served if each.task == task]
     named = [each for each in models if each.name == name] if name else models
@@ -124,7 +125,7 @@ def _chosen(served: Any, task: str, name: str, flag: str) -> ModelFacts:
     return max(named, key=lambda each: int(each.version))
 
 
-def _reranker(served: Any, name: str) -> ModelFacts | None:
+def _reranker(served: Sequence[ModelFacts], name: str) -> ModelFacts | None:
     """The reranker of that name, or the first that is served; None without any."""
     models = [each for each in served if each.task == "pair-scoring"]
     if name:

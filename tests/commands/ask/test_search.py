@@ -69,7 +69,9 @@ def test_texts_are_read_from_their_pages(
     texts = [f"text {number}" if number % 5 else "" for number in range(1, 101)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(indexes, "PAGE", page)
-        index = index_of(tmp_path_factory.mktemp("index") / "i", np.zeros((100, 2)), texts)
+        index = index_of(
+            tmp_path_factory.mktemp("index") / "i", np.zeros((100, 2), np.float32), texts
+        )
         assert index.texts_of(sorted(lines)) == {line: texts[line - 1] for line in lines}
 
 
