@@ -8,23 +8,29 @@ magnitude alone. docs/how-to/cuda.md says what was verified on CUDA.
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from models.checkpoints.folder_plan import GGUF, ONNX, TRANSFORMERS, Plan
+from models.checkpoints.folder_plan import GGUF, ONNX, TRACED, TRANSFORMERS, Plan
 from service.contract.precision import HALF, INT8_PRODUCTS
 from service.runtime.cpus import cpu_flags
 
-# Bytes of a graph per weight; int8 keeps tables of words in float32.
+# Bytes of a graph per weight of a product, with the scales, and per weight of a table of words.
 GRAPH_BYTES = {
-    "fp32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "int8": 1.3,
-    "int8-weights": 1.3,
-    "int4-weights": 0.8,
-    "stored": 1.1,
+    "fp32": (4.0, 4.0),
+    "fp16": (2.0, 2.0),
+    "bf16": (2.0, 2.0),
+    "int8": (1.03, 4.0),
+    "int8-weights": (1.14, 4.0),
+    "int4-weights": (0.64, 4.0),
+    "stored": (1.14, 4.0),
 }
+IN_BLOCKS = ("int8-weights", "int4-weights")  # whose output layer is beside a table that it is
+FLOAT_BYTES = 4
+MARGIN_BYTES = 5_000_000  # tokenizer, manifest and nodes
+HALF_BYTES = 8  # of an export in half precision for each weight: the graph, and it in float32
+WIDENED = 2  # times more than on disk, of half precision that a CPU computes in float32
+MOMENT_BYTES = 1_100_000_000  # of the inputs of a piece's products, which 4 bits are chosen by
 LIBRARY_BYTES = 900_000_000  # torch and the exporter
 EXPORT_BYTES_PER_WEIGHT = 20
 PIECE_BYTES = 2_200_000_000  # of a float32 graph in pieces, of which one is on disk at a time
@@ -89,29 +95,55 @@ class ExportTarget:
         if precision == "auto":
             has_cuda, is_kept = self.device == "cuda", bool(plan.kept)
             precision = default_precision(number, has_cuda=has_cuda, is_kept=is_kept)
-        is_decoder = plan.architecture.endswith(WRITERS) and plan.form in (
-            TRANSFORMERS.name,
-            GGUF.name,
+        is_writer = plan.architecture.endswith(WRITERS)
+        is_left = is_writer and plan.form in (TRANSFORMERS.name, GGUF.name, TRACED.name)
+        disk = graph_bytes(
+            number, precision, plan.num_in_tables, is_tied=is_writer and plan.is_tied
         )
-        return cost_of(number, precision, is_left=is_decoder and precision not in HALF)
+        cost = cost_of(number, precision, disk, is_left=is_left)
+        if is_left and plan.form == TRACED.name:  # compared with the whole network in float32
+            memory = cost.export_memory_bytes + FLOAT_BYTES * number
+            cost = replace(cost, export_memory_bytes=memory)
+        return cost
 
 
-def cost_of(num_weights: int, precision: str, *, is_left: bool = False) -> Cost:
-    """The estimate for a model with this number of weights.
+def graph_bytes(
+    num_weights: int, precision: str, num_in_tables: int = 0, *, is_tied: bool = False
+) -> int:
+    """The size of a graph, of which some weights are in tables of words.
+
+    With `is_tied` the table is the output layer too, which int8 holds once.
+    """
+    of_product, of_table = GRAPH_BYTES.get(precision, GRAPH_BYTES["fp32"])
+    if is_tied and precision == "int8":
+        of_table = of_product
+    if is_tied and precision in IN_BLOCKS:
+        of_table += of_product
+    in_products = num_weights - num_in_tables
+    return int(of_product * in_products + of_table * num_in_tables) + MARGIN_BYTES
+
+
+def cost_of(num_weights: int, precision: str, disk: int = 0, *, is_left: bool = False) -> Cost:
+    """The estimate for a model with this number of weights, whose graph takes `disk` bytes.
 
     With `is_left` they stay in their files, and are read one at a time: the most memory is taken
-    when the finished graph is compared, and it is written once.
+    when the finished graph is compared, or 4 bits are chosen, and it is written once.
     """
-    disk = int(GRAPH_BYTES.get(precision, 4.0) * num_weights) + 5_000_000
+    disk = disk or graph_bytes(num_weights, precision)
     making = min(4 * num_weights, PIECE_BYTES) if is_left else disk
-    memory = disk if is_left else EXPORT_BYTES_PER_WEIGHT * num_weights
+    memory = EXPORT_BYTES_PER_WEIGHT * num_weights
+    if is_left:
+        memory = HALF_BYTES * num_weights if precision in HALF else disk
+    if is_left and precision == "int4-weights":
+        memory = max(disk, making + min(4 * num_weights, MOMENT_BYTES))
+    served = (1 + WIDENED if precision in HALF else 1.2) * disk
     each_s = LEFT_SECONDS_PER_WEIGHT if is_left else SECONDS_PER_WEIGHT
     return Cost(
         precision,
         disk,
         making,
         LIBRARY_BYTES + memory,
-        SERVER_BYTES + int(1.2 * disk),
+        SERVER_BYTES + int(served),
         START_S + num_weights * each_s.get(precision, each_s["int8"]),
     )
 

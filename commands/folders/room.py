@@ -13,7 +13,6 @@ from commands.folders.cache import Cache
 from commands.folders.cost import (
     Cost,
     ExportTarget,
-    cost_of,
     free_disk,
     free_memory,
     remark_of,
@@ -100,7 +99,7 @@ def _check_memory(source: Source, plan: Plan, cost: Cost, reports: Reports) -> N
     """Refuse a model that cannot be served here, and warn of one whose export may not fit."""
     free = free_memory()
     if cost.serve_memory_bytes > free:
-        smaller = [cost_of(plan.num_weights, precision) for precision in SMALLER]
+        smaller = [ExportTarget(precision).cost(plan) for precision in SMALLER]
         fitting = [each for each in smaller if plan.num_weights and each.serve_memory_bytes <= free]
         way_out = "serve it on a machine with more memory"
         if fitting:

@@ -50,6 +50,8 @@ class Plan:
     architecture: str = ""
     task: str = ""  # as the folder declares it
     num_weights: int = 0
+    num_in_tables: int = 0  # of these, in tables of words
+    is_tied: bool = False  # whether the output layer is the table of words
     stored_as: Mapping[str, int] = field(default_factory=dict)  # weights by their type
     kept: tuple[str, ...] = ()  # types that the CPU computes with as they are stored
     num_bytes: int = 0  # of the files of weights

@@ -10,6 +10,8 @@ from models.checkpoints.foreign import names_in
 from models.checkpoints.gguf.files import KEPT_TYPES, GgufFile
 from models.checkpoints.gguf.networks import config_of
 
+WORDS, OUTPUT = "token_embd.weight", "output.weight"
+
 
 def plan_of_gguf(folder: Path, file: GgufFile) -> Plan:
     config = config_of(file)
@@ -31,6 +33,8 @@ def plan_of_gguf(folder: Path, file: GgufFile) -> Plan:
         str(config["architectures"][0]),
         "text-generation",
         stored.total(),
+        prod(file.shapes.get(WORDS, (0,))),
+        WORDS in file.shapes and OUTPUT not in file.shapes,
         dict(stored),
         tuple(kind for kind in stored if kind in KEPT_TYPES),
         sum(each.num_bytes for each in taken),

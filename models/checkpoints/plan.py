@@ -65,6 +65,15 @@ from models.errors import CheckpointError
 from models.json_files import read_object
 
 OWN_FORMAT = "attendant-checkpoint-1"
+# Ends of the names of tables of words, and of output layers of their own.
+TABLES = tuple(
+    f"{name}.weight"
+    for name in (
+        *("embed_tokens", "wte", "word_embeddings", "shared", "embed_in", "tok_embeddings"),
+        "words",
+    )
+)
+OUTPUTS = ("lm_head.weight", "embed_out.weight", "output.weight")
 ANY_GRAPH = GraphWish()
 BYTES_BY_DTYPE: Mapping[str, int] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
@@ -235,6 +244,7 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     task = str(values.get("task", "")) if is_own else task_of(architecture, folder, values)
     kept = [rounding.title] if rounding and rounding.is_kept else []
     kept += ["rounded weights"] if is_own and file_names.KEPT_FILE in names else []
+    num_words = num_in_tables(headers)
     return Plan(
         folder,
         form.name,
@@ -244,12 +254,19 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
         architecture,
         task,
         num_weights or num_bytes // 4,  # of .bin files, whose headers are pickles
+        num_words,
+        bool(num_words) and not any(name.endswith(OUTPUTS) for name in headers),
         dict(stored),
         tuple(kept) if task == "text-generation" else (),
         num_bytes,
         tuple(files),
         tuple(left_out),
     )
+
+
+def num_in_tables(headers: Mapping[str, TensorHeader]) -> int:
+    """The number of weights in tables of words, by the names that files give to them."""
+    return sum(each.num_values for name, each in headers.items() if name.endswith(TABLES))
 
 
 def _check_type(values: Mapping[str, Any], path: Path, *, is_embedder: bool) -> None:

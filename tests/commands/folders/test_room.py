@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from commands.folders import cost, preparing, room
@@ -16,12 +17,18 @@ from commands.folders.preparing import prepared
 from commands.folders.running import PreparationError
 from commands.folders.sources import parse_source
 from commands.main import app
+from export.graphs.cached_decoder import trace_decoder
+from export.graphs.files import num_bytes
+from export.precision.blockwise import quantize_blocks
+from export.precision.per_token import quantize_rows
 from models.checkpoints.folder_plan import GGUF, TRANSFORMERS, Plan
-from models.checkpoints.plan import recognise
+from models.checkpoints.headers import read_headers
+from models.checkpoints.plan import num_in_tables, recognise
 from models.errors import CheckpointError, OutputError
 from tests.commands.folders.test_explain import WIDE, classifier
 from tests.commands.folders.test_preparing import FACTS, Lines, wishes
 from tests.fakes.hub import FakeHub, fake_hub
+from tests.fakes.tiny_llama import tiny_llama
 
 ID, WEIGHTS = "owner/Mine", "model.safetensors"
 
@@ -84,7 +91,7 @@ def test_a_model_that_does_not_fit_the_memory_is_refused_before_it_is_fetched(
     )
     assert "to fetch; the export takes about" in lines[0]
     monkeypatch.setattr(cost, "SERVER_BYTES", 0)
-    small = cost.cost_of(recognise(hub.folder).num_weights, "int4-weights")
+    small = cost.ExportTarget("int4-weights").cost(recognise(hub.folder))
     monkeypatch.setattr(room, "free_memory", lambda: small.serve_memory_bytes)
     refused(tmp_path, PreparationError, r"are free: --precision int4-weights takes about")
     assert WEIGHTS not in hub.fetched
@@ -171,6 +178,34 @@ def test_a_decoder_is_estimated_by_its_weights_staying_in_their_files(form: str)
         assert made.export_memory_bytes < 4 * decoder.num_weights
     encoder = replace(decoder, architecture="BertForMaskedLM")
     assert target.cost(encoder).export_memory_bytes > 4 * encoder.num_weights
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_plan_has_the_size_of_the_graph_in_each_precision(is_tied: bool, tmp_path: Path) -> None:
+    """Of a Llama whose table of words is a quarter of its weights; within 5 per cent."""
+    network = tiny_llama(vocab_size=2_000, hidden_size=256, intermediate_size=512, is_tied=is_tied)
+    graph = trace_decoder(network, precision="fp32")
+    made = {
+        "fp32": graph,
+        "fp16": trace_decoder(network, precision="fp16"),
+        "int8": quantize_rows(graph),
+        "int8-weights": quantize_blocks(graph, bits=8),
+        "int4-weights": quantize_blocks(graph, bits=4),
+    }
+    weights = dict(network.named_parameters())
+    save_file(weights, tmp_path / "model.safetensors")
+    headers = read_headers(tmp_path / "model.safetensors")
+    plan = Plan(
+        tmp_path,
+        TRANSFORMERS.name,
+        architecture="LlamaForCausalLM",
+        num_weights=sum(header.num_values for header in headers.values()),
+        num_in_tables=num_in_tables(headers),
+        is_tied=is_tied,
+    )
+    for precision, model in made.items():
+        planned = cost.ExportTarget(precision).cost(plan).disk_bytes - cost.MARGIN_BYTES
+        assert planned == pytest.approx(num_bytes(model), rel=0.05), precision
 
 
 EIGHT = Plan(
