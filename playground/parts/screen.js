@@ -148,7 +148,7 @@ export class Screen {
 			about.focus?.();
 			const [, has, most] = error.message.match(/ has (\d+) (?:tokens|characters), .* (\d+)/) ?? [], { value } = about;
 			if (about === this.main && most < +has && !/\n/.test(value)) about.element.append(this.cut = h("button", { onclick: () => {
-				about.value = value.slice(0, value.length * most / has);
+				about.value = value.slice(0, value.length * (most - 2) / has);
 				this.run();
 			} }, "Cut the text"));
 		} else {

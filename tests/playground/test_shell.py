@@ -303,9 +303,9 @@ async def test_a_text_that_is_too_long_can_be_cut_and_an_empty_one_is_said(tab: 
         await page.keyboard.press("Control+Enter")
         cut = page.get_by_role("button", name="Cut the text")
         await expect(cut).to_be_visible()
-        while await cut.count():
-            await cut.click()
-            await tab.until_done()
+        await cut.click()
+        await expect(cut).to_have_count(0)
+        await tab.until_done()
         assert len(await text.input_value()) < len(long)
         await expect(page.get_by_role("region", name="Result")).to_contain_text("%")
         tab.complaints.clear()  # the server's 400
@@ -319,4 +319,5 @@ async def test_a_screen_runs_its_example_when_it_is_opened(tab: Opened) -> None:
         page = await tab.open(f"#/{screen}")
         await tab.until_done()
         await expect(page.get_by_role("region", name="Result")).not_to_be_empty()
-        await expect(page.locator("main .placeholder:visible")).to_have_count(0)
+        asks = page.locator("main .placeholder:visible").filter(has_text=re.compile("^Run "))
+        await expect(asks).to_have_count(0)
