@@ -254,16 +254,15 @@ export class Screen {
 			await this.onmodel?.(this.model);
 			this.#examples();
 		}
-		let example;
 		if (this.main && !this.main.value && !("run" in this.given) && !(this.main.name in this.given)) {
-			example = this.presets?.[0] ?? this.model?.examples?.[0] ?? this.model?.example;
-			if (example) this.restore(this.#valuesOf(example));
+			const first = this.presets?.[0] ?? this.model?.examples?.[0] ?? this.model?.example;
+			if (first) this.restore(this.#valuesOf(first));
 		}
 		this.restore(this.given);
 		this.#isSet = true;
 		if (this.runButton) this.runButton.disabled = false;
 		await this.onstart?.();
-		if (this.given.run || example) await this.run();
+		if (this.given.run) await this.run();
 		else if (this.#runSoon) this.#runSoon();
 		models.addEventListener("change", this.#modelsChanged);
 	}

@@ -312,12 +312,3 @@ async def test_a_text_that_is_too_long_can_be_cut_and_an_empty_one_is_said(tab: 
     await text.fill(" ")
     await page.keyboard.press("Control+Enter")
     await expect(page.get_by_role("alert").filter(has_text="There is no text")).to_be_visible()
-
-
-async def test_a_screen_runs_its_example_when_it_is_opened(tab: Opened) -> None:
-    for screen in ("classify", "similarity", "entities", "tokenizer"):
-        page = await tab.open(f"#/{screen}")
-        await tab.until_done()
-        await expect(page.get_by_role("region", name="Result")).not_to_be_empty()
-        asks = page.locator("main .placeholder:visible").filter(has_text=re.compile("^Run "))
-        await expect(asks).to_have_count(0)
