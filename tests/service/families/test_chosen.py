@@ -17,14 +17,16 @@ from tests.fakes.sessions import generator_manifest
 def test_a_form_that_is_not_known_is_refused_with_those_that_are(kind: str) -> None:
     for name in ("", *NAMES[kind]):
         assert getattr(generator_manifest(**{kind: name}), kind) == name
-        Settings(**{kind: f"m={name}" if name else ""})
+        chosen: dict[str, Any] = {kind: f"m={name}" if name else ""}
+        Settings(**chosen)
     text: dict[str, Any] = json.loads(generator_manifest().to_json()) | {kind: "json"}
     expected = f"{kind} is 'json', expected one of {', '.join(NAMES[kind])}"
     with pytest.raises(LoadError, match=expected):
         Manifest.from_json(json.dumps(text))
     for value in ("json", "a=hermes,b=json"):
         with pytest.raises(SettingError, match=f"--{kind.replace('_', '-')}: .* one of "):
-            Settings(**{kind: value})
+            wrong: dict[str, Any] = {kind: value}
+            Settings(**wrong)
 
 
 def test_forms_are_by_models_and_one_is_of_all_others() -> None:
