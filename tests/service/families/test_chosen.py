@@ -24,8 +24,8 @@ def test_a_form_that_is_not_known_is_refused_with_those_that_are(kind: str) -> N
     with pytest.raises(LoadError, match=expected):
         Manifest.from_json(json.dumps(text))
     for value in ("json", "a=hermes,b=json"):
+        wrong: dict[str, Any] = {kind: value}
         with pytest.raises(SettingError, match=f"--{kind.replace('_', '-')}: .* one of "):
-            wrong: dict[str, Any] = {kind: value}
             Settings(**wrong)
 
 
