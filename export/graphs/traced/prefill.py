@@ -12,13 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.graph import check_fused, trace_texts
+from export.graphs.graph import check_fused, clean, export_program
 from export.graphs.int8_cache import Largest, scales_of
-from export.graphs.prefill import OPERATOR, PromptRows, attend, stepped
+from export.graphs.prefill import (
+    INPUTS,
+    OPERATOR,
+    PromptRows,
+    attend,
+    example,
+    name_presents,
+    stepped,
+)
 from export.graphs.traced.attention import Call, Layer, answered, joined, options_of, repeated
 from export.graphs.traced.decoder import at_head, layers_of, prepared
 from models.networks.traced import TracedDecoder
-from service.generation.decoders.decoder import TEXT_INPUTS
 from service.generation.decoders.shape import cache_names
 
 
@@ -32,10 +39,13 @@ def trace_traced_prefill(decoder: TracedDecoder, largest: Largest) -> onnx.Model
         )
     caches = [present for _, present in cache_names(len(layers))]
     scales = scales_of(largest)
-    prefill = _Prefill(decoder, layers, [scales[cache] for cache in caches])
+    steps = [scales[cache] for cache in caches]
+    prefill, (tensors, shapes) = _Prefill(decoder, layers, steps), example(steps)
     with prepared(decoder):
-        model = trace_texts(prefill, TEXT_INPUTS, ("logits", *caches))
+        program = export_program(prefill, tensors, INPUTS, shapes)
+    model = clean(program, INPUTS, ("logits", *caches))
     check_fused(model, OPERATOR, len(layers))
+    name_presents(model)
     return model
 
 
@@ -53,8 +63,11 @@ class _Prefill(nn.Module):
             nn.Parameter(torch.from_numpy(each.reshape(-1)), requires_grad=False) for each in scales
         )
 
-    def forward(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> tuple[Tensor, ...]:
-        rows, presents = PromptRows(attention_mask_BS), list[Tensor]()
+    def forward(
+        self, input_ids_BS: Tensor, attention_mask_BS: Tensor, past: Tensor
+    ) -> tuple[Tensor, ...]:
+        rows = PromptRows(attention_mask_BS, past, 2 * len(self.layers))
+        presents: list[Tensor] = []
 
         def attention(call: Call) -> Tensor:
             return self._attended(rows, presents, call)
@@ -73,18 +86,17 @@ class _Prefill(nn.Module):
     def _attended(self, rows: PromptRows, presents: list[Tensor], call: Call) -> Tensor:
         place = len(presents)
         layer, padded = self.layers[place // 2], []
-        for states, scale_E in zip(
-            (call.key, call.value), list(self.scales_E)[place : place + 2], strict=True
-        ):
+        scales = list(self.scales_E)[place : place + 2]
+        for states, scale_E in zip((call.key, call.value), scales, strict=True):
             states_1NE = joined(repeated(states, self.num_heads), self.size)
             steps_1NE = stepped(states_1NE, scale_E)
             presents.append(steps_1NE.to(torch.int8))
             padded.append(rows.packing.unpack(steps_1NE * scale_E))
         query_BSQ = rows.packing.unpack(joined(call.query, self.size))
         options = options_of(layer, self.num_heads)
-        mask_SS = rows.within(layer.mask.window)
+        mask, past = rows.within(layer.mask.window), rows.past(place, scales)
         key_BSE, value_BSE = padded
-        context_BSQ = attend(query_BSQ, key_BSE, value_BSE, mask_SS, options)
+        context_BSQ = attend(query_BSQ, key_BSE, value_BSE, mask, past, options)
         context_1NQ = rows.packing.pack(context_BSQ)
         output = context_1NQ.view(*context_1NQ.shape[:-1], layer.num_heads, self.size)
         return output[..., : layer.value_size]
