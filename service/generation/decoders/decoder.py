@@ -9,8 +9,8 @@ for any rows; several tokens for rows without a past; or several tokens for one 
 `input_ids` are of one row says that its rows need runs of their own: see
 `export/adopted/decoders.py`. So do prompts of a graph with states (`past_state.*`, of layers that
 keep one size per row): padding would enter them. A state is of all tokens of its row and no fewer,
-so it is copied whole, and zeros where a row begins. Rows without a past go to a graph of their own
-where there is one beside the decoder's, see `export/graphs/prefill.py`.
+so it is copied whole, and zeros where a row begins. Prompts, without a past or behind one, go to a
+graph of their own where there is one beside the decoder's, see `export/graphs/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
@@ -43,8 +43,7 @@ INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx
 TEXT_INPUTS = ("input_ids", "attention_mask")
 PAST = "past"  # of the row that the graph for prompts goes on with; older graphs have no such input
-MAX_PART = 256  # longer prompts are read in parts: 1.5 times as fast as whole, decision 0043
-MIN_CONTINUED = 16  # tokens behind a past that are worth the prompts' graph
+MIN_CONTINUED = 24  # tokens behind a past from which on the graph for prompts is faster
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
 MIN_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # room for a row's token, and drafted ones after it
@@ -59,6 +58,8 @@ _Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they v
 
 class OnnxDecoder(SlotDecoder):
     """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
+
+    max_part = 256  # tokens of a run of the prompts' graph; longer prompts are faster in parts, decision 0043
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class OnnxDecoder(SlotDecoder):
             return self._run_each(first_slot, rows, num_past, places)
         if self._prefill is not None and num_logits == 1:
             is_fresh = not any(num_past)
-            if is_fresh and num_rows > 1 and self._continues and num_tokens > MAX_PART:
+            if is_fresh and num_rows > 1 and self._continues and num_tokens > self.max_part:
                 return self._run_each(first_slot, rows, num_past, places)
             if is_fresh or (self._continues and num_tokens >= MIN_CONTINUED):
                 return self._read(self._prefill, first_slot, rows, num_past[0])
@@ -210,10 +211,10 @@ class OnnxDecoder(SlotDecoder):
         self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray], num_past: int
     ) -> StepLogits:
         """Compute prompts, one behind a past or several without, and put them into their slots."""
-        if self._continues and len(rows[0]) > MAX_PART:
+        if self._continues and len(rows[0]) > self.max_part:
             [row] = rows
-            self._read(prefill, first_slot, [row[:MAX_PART]], num_past)
-            return self._read(prefill, first_slot, [row[MAX_PART:]], num_past + MAX_PART)
+            self._read(prefill, first_slot, [row[: self.max_part]], num_past)
+            return self._read(prefill, first_slot, [row[self.max_part :]], num_past + self.max_part)
         ends = np.cumsum([len(row) for row in rows]).tolist()
         presents = [present for _, present in self._names]
         inputs = padded(rows)
