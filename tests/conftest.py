@@ -1,8 +1,10 @@
 """What holds for every test: one thread for PyTorch, SIGINT as a terminal has it, and no width."""
 
 import gc
+import itertools
 import os
 import signal
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -74,3 +76,21 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _set_aside() -> None:
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the time goes, beside `--durations`: the files that take half of it."""
+    if not terminalreporter.config.option.durations:
+        return
+    seconds: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    total, named = seconds.total(), 0.0
+    terminalreporter.section("files with half of the time")
+    for file, of_file in seconds.most_common():
+        terminalreporter.write_line(f"{of_file:7.1f}s {file}")
+        named += of_file
+        if named >= total / 2:
+            break
+    terminalreporter.write_line(f"{total:7.1f}s in all {len(seconds)} files")

@@ -29,8 +29,10 @@ class Scaled(nn.Module):
 
 
 GRAPHS = {
-    "a classifier": lambda: trace(tiny_classifier().encoder_model, "MultiHeadAttention"),
-    "a decoder without weights": lambda: trace_decoder(tiny_gpt(), precision="fp32"),
+    "a classifier": lambda: trace(
+        tiny_classifier(num_layers=1).encoder_model, "MultiHeadAttention"
+    ),
+    "a decoder without weights": lambda: trace_decoder(tiny_gpt(num_layers=1), precision="fp32"),
     "a network of transformers": lambda: trace_traced(tiny_decoder("gemma2")),
 }
 
