@@ -21,6 +21,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from export.graphs.attention_nodes import rotated_where_packed
 from export.graphs.cached_decoder import CachedAttention, CachedDecoder, DecoderNetwork, check_sizes
 from export.graphs.graph import check_fused, trace_texts
 from export.graphs.int8_cache import MAX_STEP, Largest, scales_of
@@ -166,14 +167,8 @@ class _PromptAttention(CachedAttention):
     def _rotated(self, states_1NE: Tensor, rows: PromptRows, num_heads: int) -> Tensor:
         if not self.tables:
             return states_1NE
-        cosines, sines = self.tables
-        return torch.onnx.ops.rotary_embedding(
-            states_1NE,
-            cosines,
-            sines,
-            rows.places_1N,
-            num_heads=num_heads,
-            rotary_embedding_dim=2 * cosines.shape[1],
+        return rotated_where_packed(
+            states_1NE, rows.places_1N, rows.packing, self.tables, num_heads
         )
 
 

@@ -78,6 +78,17 @@ def test_both_graphs_leave_the_same_in_the_cache_and_answer_as_float32_within_a_
             assert (steps != 0).mean() < 0.01
 
 
+@pytest.mark.parametrize("form", ROUNDED)
+def test_prompts_together_may_have_more_tokens_than_there_are_positions(form: str) -> None:
+    """Three of 40 tokens where a sequence has at most 96: each as it is alone, bit for bit."""
+    _, graph, largest = traced(form)
+    prompts = random_prompts([40] * 3, seed=6)
+    decoder = open_graph(with_int8_cache(graph, largest), MAX_TOKENS, 3, traced_prefill(form))
+    together = run(decoder, 0, prompts, [0] * 3)
+    for prompt, logits in zip(prompts, together, strict=True):
+        assert np.array_equal(run(decoder, 0, [prompt], [0])[0], logits)
+
+
 def test_decoding_goes_on_behind_the_prompts_graph_with_rounded_weights() -> None:
     network, graph, largest = traced("gemma3")
     decoder = quantize_rows(with_int8_cache(graph, largest))
