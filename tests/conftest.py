@@ -4,7 +4,8 @@ import gc
 import itertools
 import os
 import signal
-from collections import Counter
+from collections import defaultdict
+from operator import itemgetter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,27 +38,20 @@ for size in ("COLUMNS", "LINES"):
 
 
 # A graph that one test has traced serves the others: see tests/traces.py.
-TRACES = pytest.StashKey[Traces]()
+TRACES = Traces()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     is_worker = hasattr(request.config, "workerinput")
-    request.config.stash[TRACES] = Traces((folder.parent if is_worker else folder) / "traces")
-    look_at(request.session.items[0])
+    TRACES.folder = (folder.parent if is_worker else folder) / "traces"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if TRACES in item.config.stash:
-        look_at(item)
-
-
-def look_at(item: pytest.Item) -> None:
-    traces = item.config.stash[TRACES]
-    traces.is_asked = item.get_closest_marker("traced_anew") is None
-    traces.install()
+    TRACES.is_asked = item.get_closest_marker("traced_anew") is None
+    TRACES.install()
 
 
 # Ten thousand tests and the libraries that they import are millions of objects, and a server looks
@@ -82,13 +76,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Where the time goes, beside `--durations`: the files that take half of it."""
     if not terminalreporter.config.option.durations:
         return
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):
             seconds[report.nodeid.partition("::")[0]] += report.duration
-    total, named = seconds.total(), 0.0
+    total, named = sum(seconds.values()), 0.0
     terminalreporter.section("files with half of the time")
-    for file, of_file in seconds.most_common():
+    for file, of_file in sorted(seconds.items(), key=itemgetter(1), reverse=True):
         terminalreporter.write_line(f"{of_file:7.1f}s {file}")
         named += of_file
         if named >= total / 2:

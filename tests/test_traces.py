@@ -89,9 +89,9 @@ def test_what_is_not_known_has_no_digest() -> None:
 
 
 def test_a_function_of_ours_that_a_test_has_exchanged_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    traces = Traces(tmp_path)
+    traces = Traces()
     traces.install()
     assert not traces._is_exchanged()
     for name in ("export.graphs.graph.trace_texts", "models.networks.encoder.Encoder.forward"):

@@ -24,8 +24,16 @@ from models.networks.llama import Llama, LlamaConfig
 
 
 def gpt(num_layers: int) -> GPT:
-    sizes = {"vocab_size": 64, "hidden_size": 32, "num_heads": 2, "intermediate_size": 64}
-    return GPT(GPTConfig(**sizes, num_layers=num_layers, max_positions=32, eos_token_id=0))
+    sizes = GPTConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_layers=num_layers,
+        num_heads=2,
+        intermediate_size=64,
+        max_positions=32,
+        eos_token_id=0,
+    )
+    return GPT(sizes)
 
 
 def llama(**fields: Any) -> Callable[[int], DecoderNetwork]:
