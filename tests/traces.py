@@ -27,6 +27,13 @@ class UnknownPartError(ValueError):
     """Something that the digest does not describe wholly."""
 
 
+# Also what pickle says of objects that it cannot write, or that go deeper than it does.
+NOT_DESCRIBED = (
+    *(UnknownPartError, ValueError, TypeError, AttributeError, RuntimeError),
+    pickle.PicklingError,
+)
+
+
 class Traces:
     """Programs in a folder by their digests; `install` puts it before the tracer."""
 
@@ -55,10 +62,7 @@ class Traces:
                 return trace(module, args, **options)
             try:
                 digest = digest_of((module, args, options, *self._lists()))
-            except (
-                ValueError,
-                RecursionError,
-            ):  # of `UnknownPartError`, or deeper than pickle goes
+            except NOT_DESCRIBED:
                 return trace(module, args, **options)
             path = self.folder / f"{digest}.onnx"
             if not path.is_file() or not self.is_asked or self._is_exchanged():
