@@ -46,10 +46,21 @@ def trace_prefill(network: DecoderNetwork, largest: Largest) -> onnx.ModelProto:
     caches = [present for _, present in cache_names(num_layers)]
     scales = scales_of(largest)
     steps = [scales[cache] for cache in caches]
-    prefill, weights = _Prefill(skeleton(network), steps), Weights.of(network, torch.float32)
+    weights = Weights.of(network, torch.float32)
+    return exported(_Prefill(skeleton(network), steps), steps, weights)
+
+
+def exported(prefill: nn.Module, steps: list[np.ndarray], weights: Weights) -> onnx.ModelProto:
+    """The graph of a module over packed tokens, of as many layers as there are pairs of caches.
+
+    Raises `ExportError` unless each layer's attention became one node.
+    """
+    num_layers = len(steps) // 2
+    outputs = ("logits", *(present for _, present in cache_names(num_layers)))
     tensors, shapes = example(steps)
-    traced = export_weightless(prefill, tensors, INPUTS, shapes, OPSET, weights)
-    model = clean(traced, INPUTS, ("logits", *caches))
+    model = clean(
+        export_weightless(prefill, tensors, INPUTS, shapes, OPSET, weights), INPUTS, outputs
+    )
     check_fused(model, OPERATOR, num_layers)
     name_presents(model)
     return model

@@ -21,7 +21,9 @@ import onnx
 import onnx_ir
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 from onnxscript import optimizer
+from onnxscript.rewriter import onnx_fusions
 from torch import Tensor, nn
 
 from export.graphs.files import without_weights
@@ -40,10 +42,16 @@ _numbers: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
 _next_number = count()
 
 
-def skeleton(network: Network) -> Network:
-    """A copy in evaluation mode whose weights have no numbers, and know their names."""
+def skeleton(network: Network, whole_dims: int = -1) -> Network:
+    """A copy in evaluation mode whose weights have no numbers, and know their names.
+
+    Those of at most `whole_dims` dimensions have their numbers, so that the optimiser sees these.
+    """
     without: dict[int, Any] = {}
     for name, weight in network.named_parameters():
+        if weight.dim() <= whole_dims:
+            without[id(weight)] = nn.Parameter(realised(weight).detach(), requires_grad=False)
+            continue
         bare = nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=False)
         setattr(bare, SOURCES, (name,))
         without[id(weight)] = bare
@@ -166,6 +174,8 @@ def export_weightless(
         for value in without:
             value.const_value = None
         optimizer.optimize_ir(program.model)
+        onnx_fusions.fuse(program.model)  # rotations, as the exporter's own optimiser does
+        CommonSubexpressionEliminationPass()(program.model)  # of which each has its tables
         for value in initializers.values():
             if value.const_value is None:
                 value.const_value = _no_numbers(value)

@@ -367,11 +367,13 @@ class _Decoder:
     def _left_float(self) -> frozenset[int]:
         """Places of the products whose weights the folder left in float, beside rounded ones."""
         kept = self.checkpoint.kept()
-        if not kept or isinstance(self.network, TracedDecoder):
+        if not kept:
             return frozenset()
         if self._evened is self.network:
             return float_products(self._traced, kept)
-        return float_products(trace_decoder(self.network, precision="fp32"), kept)
+        return float_products(
+            trace_decoder(_own(self.network, "smoothing"), precision="fp32"), kept
+        )
 
     @cached_property
     def _compensating(self) -> SampledRounding:

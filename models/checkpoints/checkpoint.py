@@ -58,6 +58,7 @@ from models.networks.gpt import GPT
 from models.networks.heads import EncoderNetwork, TextNetwork
 from models.networks.kinds import Task, kind_named, kind_of
 from models.networks.llama import Llama
+from models.networks.traced import TracedDecoder
 from models.networks.transformer import Transformer
 from models.writing import writing
 
@@ -69,6 +70,7 @@ WEIGHTS_DIGEST, KEPT_DIGEST = "weights_sha256", "rounded_sha256"
 DIGESTS = {WEIGHTS_DIGEST: WEIGHTS_FILE, KEPT_DIGEST: KEPT_FILE}
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, KEPT_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG)
 MAX_WITHOUT_ROW = 1_024  # tokens that were added without a row of the network's table
+WRITERS = (GPT, Llama, TracedDecoder)  # decoders that continue texts, whose weights may be lazy
 NO_TOKENIZER = Tokenizer(WordLevel({}, unk_token=""))  # of a network that reads no texts
 REPORT_FILES = ("training.json", "confusion.png", "wrong.csv", "loss.png", "attention.png")
 ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, LABELS_FILE)  # what training adapters writes
@@ -174,7 +176,7 @@ def load_checkpoint(
     """
     with weights_left_in_files() if leaves_weights else nullcontext():
         checkpoint = _load(source, context, task, network)
-    if not isinstance(checkpoint.model, GPT | Llama):
+    if not isinstance(checkpoint.model, WRITERS):
         realise(checkpoint.model)
     return checkpoint
 
@@ -184,7 +186,7 @@ def _load(source: str | Path, context: int | None, task: str | None, network: st
     gguf = gguf_at(folder)
     if gguf is not None:
         with unpacked_gguf(gguf) as unpacked:
-            return _load_foreign(unpacked, gguf.stem, context, task)
+            return _load_foreign(unpacked, gguf.stem, context, task, network)
     if folder.is_dir():
         origin = folder.resolve().name
     elif is_hub_id(str(source)) and not folder.exists():
@@ -219,9 +221,12 @@ def _load_foreign(
         check_no_prompt(folder)
     sampling: dict[str, float] = {}
     kept: Callable[[], tuple[Kept, ...]] = tuple
-    if isinstance(pretrained.model, GPT | Llama):
+    if isinstance(pretrained.model, WRITERS):
         values = read_object(pretrained.folder / CONFIG_FILE)
-        kept = kept_weights(pretrained.folder, lambda name: factor_of(name, values))
+        is_folded = not isinstance(pretrained.model, TracedDecoder)
+        kept = kept_weights(
+            pretrained.folder, lambda name: factor_of(name, values) if is_folded else 1.0
+        )
     if task == "text-generation":
         is_greedy = isinstance(pretrained.model, Transformer)  # as translations are
         sampling = read_sampling(pretrained.folder, is_greedy=is_greedy)

@@ -215,6 +215,8 @@ def realise(module: nn.Module) -> None:
     """Give a module the numbers of its lazy weights."""
     made: dict[int, nn.Parameter] = {}
     for each in module.modules():
+        for name, buffer in each._buffers.items():  # noqa: SLF001
+            each._buffers[name] = realised(buffer)  # noqa: SLF001
         for name, weight in each._parameters.items():  # noqa: SLF001 - as torch's functions do
             if isinstance(weight, LazyTensor):
                 if id(weight) not in made:

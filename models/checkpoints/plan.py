@@ -59,7 +59,7 @@ from models.checkpoints.graphs_plan import plan_of_graphs
 from models.checkpoints.headers import TensorHeader, parts_of, read_headers
 from models.checkpoints.known import known_types, unknown_type
 from models.checkpoints.rounded.declared import rounding_of
-from models.checkpoints.traced_types import check_config, check_weights, is_traced
+from models.checkpoints.traced_types import check_config, is_traced
 from models.checkpoints.whole import check_is_fetched, check_is_whole, like_it
 from models.errors import CheckpointError
 from models.json_files import read_object
@@ -212,8 +212,6 @@ def _of_transformers(folder: Path, names: Collection[str]) -> Plan:
     has_modules = file_names.MODULES_FILE in names
     if not is_own:
         _check_type(values, encoder / file_names.CONFIG_FILE, is_embedder=has_modules)
-    if is_traced(values.get("model_type")):
-        check_weights(encoder)
     of_library = TRACED if is_traced(values.get("model_type")) else TRANSFORMERS
     form = OWN if is_own else EMBEDDER if has_modules else of_library
     headers = dict(headers_of(encoder))
@@ -261,8 +259,7 @@ def _check_type(values: Mapping[str, Any], path: Path, *, is_embedder: bool) -> 
         check_config(values, path, is_embedder=is_embedder)
     elif model_type not in known_types():
         raise unknown_type(model_type, path)
-    else:
-        rounding_of(values, path)
+    rounding_of(values, path)
 
 
 def headers_of(folder: Path) -> Iterator[tuple[str, TensorHeader]]:

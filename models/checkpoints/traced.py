@@ -1,7 +1,8 @@
 """Build a network of transformers' own from a folder, as it stands there: no map of weights.
 
-Nothing of a folder is run: its code is never imported, and pickles are not opened. Weights that are
-missing, that no module takes or that are rounded are refused by name.
+Weights are read as those of our networks are, and transformers puts them into its modules by the
+names of its files. Nothing of a folder is run: its code is never imported, and of pickles tensors
+alone are read. Weights that are missing or that no module takes are refused by name.
 """
 
 import contextlib
@@ -15,14 +16,22 @@ from typing import Any
 import torch
 
 from models.checkpoints import file_names
+from models.checkpoints.lazy import realise
+from models.checkpoints.rounded.declared import FIELDS as ROUNDED
 from models.checkpoints.settings_files import longest_text
 from models.checkpoints.stops import stop_tokens
-from models.checkpoints.traced_types import check_config, check_weights
-from models.checkpoints.weights import check_finite, first_of
+from models.checkpoints.traced_types import check_config
+from models.checkpoints.weights import (
+    check_finite,
+    first_of,
+    read_weights,
+    stay_in_files,
+)
 from models.errors import CheckpointError, reason
 from models.json_files import fields_of, read_object
 from models.networks.traced import EAGER, TracedConfig, TracedDecoder, class_of, context_of
 
+ROUNDING = "quantization_config"
 SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
 
 
@@ -42,7 +51,6 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
     path = folder / file_names.CONFIG_FILE
     values = read_object(path)
     check_config(values, path)
-    check_weights(folder)
     with fields_of(path, values):
         ends = stop_tokens(folder, values)
     network, loading = loaded(folder, class_of)
@@ -55,7 +63,7 @@ def load_traced(folder: Path, context: int | None = None) -> TracedFolder:
         raise CheckpointError(f"{path}: sizes must be whole numbers, and are {named}")
     config = TracedConfig(
         {
-            **values,
+            **{name: value for name, value in values.items() if name not in ROUNDED},
             "architectures": [type(network).__name__],
             "transformers_version": version("transformers"),
         },
@@ -74,15 +82,18 @@ def loaded(folder: Path, choose: Callable[[Any], Any]) -> tuple[Any, Mapping[str
     """
     import transformers
 
+    tensors = read_weights(folder)
+    for name, tensor in tensors.items():
+        check_finite(tensor, name, folder)
     with quiet():
         try:
             factory: Any = transformers.AutoConfig
             stated = factory.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            vars(stated).pop(ROUNDING, None)  # which `read_weights` has undone
             network, loading = choose(stated).from_pretrained(
-                folder,
+                None,
                 config=stated,
-                local_files_only=True,
-                use_safetensors=True,
+                state_dict=tensors,
                 dtype=torch.float32,
                 attn_implementation=EAGER,
                 output_loading_info=True,
@@ -91,8 +102,8 @@ def loaded(folder: Path, choose: Callable[[Any], Any]) -> tuple[Any, Mapping[str
             raise CheckpointError(
                 f"{folder}: transformers cannot load the network: {reason(error)}"
             ) from error
-    for name, tensor in network.state_dict().items():
-        check_finite(tensor, name, folder)
+    if not stay_in_files():
+        realise(network)
     return network, loading
 
 

@@ -21,12 +21,12 @@ from models.checkpoints.score_heads import PAIRS, names_of, score_head
 from models.checkpoints.sentence_transformers import EmbedderFolder
 from models.checkpoints.settings_files import longest_text
 from models.checkpoints.traced import check_loading, loaded
-from models.checkpoints.traced_types import BODY, MASKS, check_config, check_weights, factory_of
+from models.checkpoints.traced_types import BODY, MASKS, check_config, factory_of
 from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError
 from models.json_files import read_object
+from models.networks.reader_makers import FACTORIES, reader_of
 from models.networks.traced_readers import (
-    FACTORIES,
     TracedAnswerer,
     TracedClassifier,
     TracedEmbedder,
@@ -34,7 +34,6 @@ from models.networks.traced_readers import (
     TracedPairScorer,
     TracedReader,
     TracedTokenClassifier,
-    reader_of,
     without_pooler,
 )
 
@@ -65,7 +64,6 @@ def load_traced_reader(
     path = folder / file_names.CONFIG_FILE
     values = read_object(path)
     check_config(values, path, is_embedder=use.is_declared)
-    check_weights(folder)
     if use.terms is not None or use.three_ways is not None:
         raise CheckpointError(
             f"{path}: weights of words and three kinds of answers are read for networks of "

@@ -12,17 +12,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from models.checkpoints import file_names
 from models.checkpoints.architectures import OWN_CODE, architecture_of
 from models.checkpoints.known import known_types
-from models.checkpoints.rounded.declared import FIELDS as ROUNDED
-from models.checkpoints.ways_out import NOT_ROUNDED
 from models.errors import CheckpointError, SettingError, check_choice, shown
 
 NETWORKS = ("auto", "own", "transformers")
 LIBRARY = "transformers"
-PICKLES = (file_names.PICKLED_FILE, file_names.PICKLED_INDEX_FILE)
-TENSORS = (file_names.WEIGHTS_FILE, file_names.INDEX_FILE)
 CAUSAL, BODY, MASKS = "AutoModelForCausalLM", "AutoModel", "AutoModelForMaskedLM"
 # Factories of transformers, and its tables of their classes; the first that has a class counts.
 TABLES: Mapping[str, tuple[str, ...]] = {
@@ -106,12 +101,6 @@ def check_config(values: Mapping[str, Any], path: Path, *, is_embedder: bool = F
             f"{path}: {OWN_CODE} names code of the folder's own, which is never run; where the "
             f"network is transformers' own all the same, take {OWN_CODE} out of config.json"
         )
-    rounded = next((name for name in ROUNDED if values.get(name)), None)
-    if rounded is not None:
-        raise CheckpointError(
-            f"{path} has {rounded}, and rounded weights are read for networks of Attendant's own "
-            f"alone: {NOT_ROUNDED}"
-        )
     if not factory_of(values, is_embedder=is_embedder):
         model_type = str(values["model_type"])
         names = [classes_of(each).get(model_type, ()) for each in TABLES if each != BODY]
@@ -121,17 +110,3 @@ def check_config(values: Mapping[str, Any], path: Path, *, is_embedder: bool = F
             f"transformers' own is read as {expected}, or as a body of which modules.json of "
             "sentence-transformers makes vectors"
         )
-
-
-def check_weights(folder: Path) -> None:
-    """Raise `CheckpointError` unless the folder's weights are no pickle."""
-    if any((folder / name).is_file() for name in TENSORS):
-        return
-    pickled = next((name for name in PICKLES if (folder / name).is_file()), None)
-    if pickled is not None:
-        raise CheckpointError(
-            f"{folder / pickled} is a pickle, which is not opened for a network of transformers' "
-            "own: save the model as safetensors (save_pretrained of transformers does), and "
-            "import that folder"
-        )
-    raise CheckpointError(f"{folder} has no {file_names.WEIGHTS_FILE}")

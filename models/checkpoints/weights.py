@@ -80,6 +80,11 @@ def weights_left_in_files() -> Iterator[None]:
         _LEFT_IN_FILES.reset(token)
 
 
+def stay_in_files() -> bool:
+    """Whether `weights_left_in_files` is entered."""
+    return _LEFT_IN_FILES.get()
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of the file, in float32 whatever they were stored in."""
     return {name: realised(tensor) for name, tensor in lazy_tensors(path).items()}

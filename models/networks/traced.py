@@ -44,12 +44,9 @@ class TiedWeights(nn.Module):
     def state_dict(self, **options: Any) -> dict[str, Any]:  # type: ignore[override]  # noqa: ANN401
         """Every weight once: those that are tied have the name of the first."""
         state = super().state_dict(**options)
-        first: dict[tuple[Any, ...], str] = {}
-        for name, tensor in state.items():
-            is_same = not tensor.is_meta and tensor.numel()
-            place = (tensor.data_ptr(), tensor.shape) if is_same else (name,)
-            first.setdefault(place, name)
-        return {name: state[name] for name in first.values()}
+        first = {name for name, _ in self.named_parameters()}
+        tied = {name for name, _ in self.named_parameters(remove_duplicate=False)} - first
+        return {name: tensor for name, tensor in state.items() if name not in tied}
 
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True, assign: bool = False

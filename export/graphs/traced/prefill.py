@@ -12,19 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.graph import check_fused, clean, export_program
 from export.graphs.int8_cache import Largest, scales_of
-from export.graphs.prefill import (
-    INPUTS,
-    OPERATOR,
-    PromptRows,
-    attend,
-    example,
-    name_presents,
-    stepped,
-)
-from export.graphs.traced.attention import Call, Layer, answered, joined, options_of, repeated
-from export.graphs.traced.decoder import at_head, layers_of, prepared
+from export.graphs.prefill import PromptRows, attend, exported, stepped
+from export.graphs.traced.attention import answered, joined, options_of, repeated
+from export.graphs.traced.calls import Call, Layer
+from export.graphs.traced.decoder import at_head, bare, layers_of
 from models.networks.traced import TracedDecoder
 from service.generation.decoders.shape import cache_names
 
@@ -37,16 +29,16 @@ def trace_traced_prefill(decoder: TracedDecoder, largest: Largest) -> onnx.Model
             "kv_cache is int8, whose prompts have a graph of their own, and ONNX's attention in it "
             "has no sinks: take the cache in float"
         )
+    if any(layer.slopes is not None for layer in layers):
+        raise ExportError(
+            "kv_cache is int8, and the network adds places to scores, which are whole numbers of "
+            "the cache and would be rounded: take the cache in float"
+        )
     caches = [present for _, present in cache_names(len(layers))]
     scales = scales_of(largest)
     steps = [scales[cache] for cache in caches]
-    prefill, (tensors, shapes) = _Prefill(decoder, layers, steps), example(steps)
-    with prepared(decoder):
-        program = export_program(prefill, tensors, INPUTS, shapes)
-    model = clean(program, INPUTS, ("logits", *caches))
-    check_fused(model, OPERATOR, len(layers))
-    name_presents(model)
-    return model
+    with bare(decoder) as (network, weights, _):
+        return exported(_Prefill(network, layers, steps), steps, weights)
 
 
 class _Prefill(nn.Module):

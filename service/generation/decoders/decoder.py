@@ -59,7 +59,7 @@ _Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they v
 class OnnxDecoder(SlotDecoder):
     """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
 
-    max_part = 256  # tokens of a run of the graph for prompts, the fastest size: decision 0043
+    max_part = 256  # tokens of a run of the graph for prompts, the fastest size: decision 0045
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from export.checks.decoding import measure_parity
 from export.errors import ExportError
 from export.exporter import export_any
 from export.graphs.cached_decoder import trace_decoder
+from export.graphs.traced.decoder import trace_traced
 from export.precision.blockwise import is_product
 from export.precision.kept import FLOAT_WEIGHTS, forms_of, keep_stored
 from export.settings import ExportSettings
@@ -25,6 +26,7 @@ from models.checkpoints.gguf.files import KEPT_TYPES
 from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
 from models.networks.llama import Llama
+from models.networks.traced import TracedDecoder
 from service.contract.manifest import Precision
 from tests.checkpoints.fields import network
 from tests.commands.folders.test_explain import WIDE
@@ -53,37 +55,42 @@ FORMS = {
 }
 
 
-def rounded(way: str, folder: Path) -> Checkpoint:
-    """A tiny Llama in a folder whose weights are rounded in a way."""
+def rounded(way: str, folder: Path, origin: str = "auto") -> Checkpoint:
+    """A tiny Llama in a folder whose weights are rounded in a way; `origin` of its network."""
     classes = transformers.AutoModelForCausalLM
     if way.startswith("Q"):
         write_gguf(network("llama", classes, **SIZES).eval(), folder / "tiny.gguf", way)
-        return load_checkpoint(folder / "tiny.gguf")
-    return load_checkpoint(folders("llama", way, folder, classes, **SIZES)[0])
+        return load_checkpoint(folder / "tiny.gguf", network=origin)
+    made = folders("llama", way, folder, classes, **SIZES)[0]
+    return load_checkpoint(made, network=origin)
 
 
+@pytest.mark.parametrize("origin", ["own", "transformers"])
 @pytest.mark.parametrize("way", FORMS)
 def test_tokens_are_those_of_the_float_network_of_the_stored_numbers(
-    way: str, tmp_path: Path
+    way: str, origin: str, tmp_path: Path
 ) -> None:
     """64 greedy steps of three prompts, where activations are floats too.
 
     Logits are up to 33, and those of the float graph are off by as much.
     """
-    checkpoint = rounded(way, tmp_path)
-    assert isinstance(checkpoint.model, Llama)
-    graph = keep_stored(trace_decoder(checkpoint.model), checkpoint.kept(), accuracy_level=0)
+    checkpoint = rounded(way, tmp_path, origin)
+    network = checkpoint.model
+    assert isinstance(network, Llama | TracedDecoder)
+    graph = trace_decoder(network) if isinstance(network, Llama) else trace_traced(network)
+    graph = keep_stored(graph, checkpoint.kept(), accuracy_level=0)
     assert forms_of(graph) == FORMS[way]
-    parity = measure_parity(checkpoint.model, graph, is_exact=True)
+    parity = measure_parity(network, graph, is_exact=True)
     assert parity.network_changed_tokens == parity.changed_tokens == 0
     assert parity.max_abs_error < 2e-3
 
 
 @on_processors_of_blocks
-def test_auto_keeps_the_numbers_and_the_manifest_says_of_which(tmp_path: Path) -> None:
+@pytest.mark.parametrize("origin", ["own", "transformers"])
+def test_auto_keeps_the_numbers_and_the_manifest_says_of_which(origin: str, tmp_path: Path) -> None:
     """Also from Attendant's own checkpoint that was imported of the folder."""
     way = "Q4_K_M"
-    save_checkpoint(rounded(way, tmp_path), tmp_path / "checkpoint")
+    save_checkpoint(rounded(way, tmp_path, origin), tmp_path / "checkpoint")
     checkpoint = load_checkpoint(tmp_path / "checkpoint")
     manifest = export_any(checkpoint, ExportSettings("tiny", tmp_path / "repository")).manifest
     assert manifest.precision == "stored"

@@ -8,9 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from export.checks.traced_decoding import check_traced
+from export.graphs.tensors import key_of
+from export.graphs.traced.decoder import trace_traced
 from models.checkpoints.adapters import merged
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.checkpoints.known import known_types
+from models.checkpoints.lazy import LazyTensor
 from models.checkpoints.peft import read_peft
 from models.checkpoints.plan import recognise
 from models.checkpoints.traced_types import causal_classes, is_traced
@@ -69,9 +73,9 @@ def pickled(folder: Path) -> None:
     ("change", "message"),
     [
         (with_field("auto_map", {"AutoModelForCausalLM": "code.Own"}), "auto_map names code"),
-        (with_field("quantization_config", {"quant_method": "gptq"}), "has quantization_config"),
+        (with_field("quantization_config", {"quant_method": "gptq"}), "in a form of GPTQ"),
         (with_field("architectures", ["Glm4Model"]), "Glm4ForCausalLM"),
-        (pickled, "is a pickle"),
+        (pickled, "is not a file of weights alone"),
         (without_weight, "the files have not: model.norm.weight"),
         (with_weight, "the network has not: model.extra.weight"),
     ],
@@ -82,6 +86,31 @@ def test_what_would_be_lost_or_run_is_refused_by_name(
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(changed(folder, tmp_path / "changed", change))
+
+
+def test_weights_stay_in_their_files_until_a_graph_reads_them(folder: Path) -> None:
+    """Every weight, and in the graph every matrix; norms and biases are in memory meanwhile."""
+    checkpoint = load_checkpoint(folder, leaves_weights=True)
+    assert isinstance(checkpoint.model, TracedDecoder)
+    assert all(isinstance(each, LazyTensor) for each in checkpoint.model.parameters())
+    graph = trace_traced(checkpoint.model)
+    matrices = [each for each in graph.graph.initializer if len(each.dims) > 1]
+    assert matrices
+    assert all(key_of(each) for each in matrices)
+    check_traced(checkpoint.model, graph)
+
+
+def test_of_a_pickle_the_tensors_are_read_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    def pickle(folder: Path) -> None:
+        torch.save(load_file(folder / WEIGHTS), folder / "pytorch_model.bin")
+        (folder / WEIGHTS).unlink()
+
+    network, again = (
+        load_checkpoint(each).model for each in (folder, changed(folder, tmp_path / "bin", pickle))
+    )
+    ids = torch.arange(20)[None]
+    with torch.inference_mode():
+        assert torch.equal(network(ids), again(ids))
 
 
 def test_a_traced_network_is_the_same_after_it_was_saved(folder: Path, tmp_path: Path) -> None:
