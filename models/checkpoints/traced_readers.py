@@ -59,6 +59,7 @@ def load_traced_reader(
     be lost or run, and `SettingError`.
     """
     import transformers
+    from transformers.models.auto.auto_factory import _get_model_class
 
     folder = use.encoder
     path = folder / file_names.CONFIG_FILE
@@ -74,7 +75,8 @@ def load_traced_reader(
     mask = mask_of(folder, tokenizer) if factory == MASKS else None
     if factory == MASKS and mask is None:  # which no text can hold
         factory = BODY
-    network, loading = loaded(folder, lambda _: getattr(transformers, factory))
+    classes = getattr(transformers, factory)._model_mapping  # noqa: SLF001 - as its factories do
+    network, loading = loaded(folder, lambda stated: _get_model_class(stated, classes))
     if factory == BODY:
         network = without_pooler(network)
         loading = _without_heads(network, loading, architecture_of(values))
