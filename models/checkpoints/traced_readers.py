@@ -59,7 +59,7 @@ def load_traced_reader(
     be lost or run, and `SettingError`.
     """
     import transformers
-    from transformers.models.auto.auto_factory import _get_model_class
+    from transformers.models.auto import auto_factory
 
     folder = use.encoder
     path = folder / file_names.CONFIG_FILE
@@ -76,7 +76,8 @@ def load_traced_reader(
     if factory == MASKS and mask is None:  # which no text can hold
         factory = BODY
     classes = getattr(transformers, factory)._model_mapping  # noqa: SLF001 - as its factories do
-    network, loading = loaded(folder, lambda stated: _get_model_class(stated, classes))
+    choose: Any = auto_factory._get_model_class  # noqa: SLF001
+    network, loading = loaded(folder, lambda stated: choose(stated, classes))
     if factory == BODY:
         network = without_pooler(network)
         loading = _without_heads(network, loading, architecture_of(values))
