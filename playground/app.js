@@ -15,12 +15,13 @@ let screen = null;
 /** Opens the screen of the address. */
 async function open() {
 	const { id, values } = parse(location.hash), named = CATALOGUE.find((each) => each.id === id), isUnknown = id && !named;
-	const entry = named ?? CATALOGUE.find((each) => models.of(each).length) ?? CATALOGUE.find((each) => !each.tasks.length);
+	const entry = named ?? CATALOGUE[0];
 	if (isUnknown) history.replaceState(null, "", write(entry.id, {}));
 	screen?.close();
 	const opened = screen = new Screen(entry, named ? values : {}, main);
 	if (isUnknown) screen.head.after(h("p.notice", { role: "alert" }, `The page has no screen ${visible(id)}, which the address named. This is another one.`));
 	screen.onreplaced = (fresh) => { screen = fresh; };
+	if (sessionStorage.getItem("course")) import("./parts/course.js").then(({ question }) => screen === opened && opened.head.after(question(entry.id) ?? ""));
 	document.title = `${entry.title} · Attendant`;
 	mark(entry.id);
 	shut();

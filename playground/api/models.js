@@ -9,7 +9,15 @@ class Models extends EventTarget {
 	/** Texts that one request may have. */
 	mostTexts = 1;
 
-	/** Asks anew; an event "change" follows where another model is served than before. @param [options] of the call */
+	/** Models that are built beside the server now: `{name, models, share, left_seconds}`. */
+	builds = [];
+	build(builds) {
+		if (JSON.stringify(builds) === JSON.stringify(this.builds)) return;
+		this.builds = builds;
+		this.dispatchEvent(new Event("builds"));
+	}
+
+	/** Asks anew; an event "change" follows where another model is served than before. */
 	async refresh(options) {
 		const { models, max_texts: most } = await json("api/ListModels", { body: {}, ...options }), before = JSON.stringify(this.isKnown && this.list);
 		[this.list, this.mostTexts, this.isKnown] = [models, most, true];
@@ -26,7 +34,7 @@ class Models extends EventTarget {
 
 export const models = new Models();
 
-/** The results of as many calls as the lists need. @param lists of one length */
+/** The results of as many calls as the lists need. */
 export async function inParts(lists, call) {
 	const all = [], most = models.mostTexts;
 	do all.push(...(await call(Object.fromEntries(Object.entries(lists).map(([name, values]) => [name, values.slice(all.length, all.length + most)])))).results);

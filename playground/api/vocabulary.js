@@ -5,7 +5,7 @@ import { plural, visible } from "../maths/numbers.js";
 /** The words of a list with commas. */
 export const listed = (text) => [...new Set(text.split(/[,\n]/).map((word) => word.trim()).filter(Boolean))];
 
-/** The words that are one token, and of the others why they are not. @param context of a run */
+/** The words that are one token, and of the others why they are not. */
 export async function oneToken(words, { model, call }) {
 	if (!words.length) return { known: [], reasons: [] };
 	const { results } = await call("api/Tokenize", { model: model.name, texts: words, omit_special_tokens: true });

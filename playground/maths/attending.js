@@ -11,7 +11,7 @@ export function softmax(row) {
 	return powers.map((value) => value / sum);
 }
 
-/** The steps of heads with the matrices `q`, `k` and `v`, or with `scores` that are given; `output` is W^O, `by` divides the scores. @param x a row for each word */
+/** The steps of heads with the matrices `q`, `k` and `v`, or with `scores` that are given; `output` is W^O, `by` divides the scores. */
 export function attend({ x, heads, output, measure, by, isCausal }) {
 	const all = heads.map((head) => {
 		const [q, k, v] = [head.q, head.k, head.v].map((each) => each && times(x, each));
@@ -33,7 +33,7 @@ export const turned = (vector, at) => vector.map((value, i) => {
 	return value * Math.cos(angle) + (i % 2 ? 1 : -1) * other * Math.sin(angle);
 });
 
-/** A step of learning: each position's vector gets better at telling, by its products with the others, which of them are near. */
+/** A step of learning: products of each position with the others come to tell which of them are near. */
 export function learned(table, rate = 0.1) {
 	const near = table.map((_, a) => softmax(table.map((_, b) => -Math.abs(a - b)))), guess = table.map((a) => softmax(table.map((b) => dot(a, b))));
 	return table.map((row, a) => row.map((value, i) => value + rate * table.reduce((sum, other, b) => sum + (near[a][b] - guess[a][b] + near[b][a] - guess[b][a]) * other[i], 0)));

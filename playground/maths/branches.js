@@ -2,7 +2,6 @@
 
 /** A branch is `{id, parent, keep, tokens, prompt, model, settings, text}`; its `thoughts` are how many of its tokens come before its answer, whose text is `text` */
 
-/** @param text in base64 */
 export const bytesOf = (text) => Uint8Array.from(atob(text ?? ""), (each) => each.charCodeAt(0));
 
 /** A token of the API. */
@@ -85,7 +84,6 @@ export class History {
 	#all;
 	#at = 0;
 
-	/** @param most that are kept */
 	constructor(first, most) { [this.#all, this.most] = [[first], most]; }
 
 	get now() { return this.#all[this.#at]; }

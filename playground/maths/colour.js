@@ -1,4 +1,4 @@
-// Colours of a canvas. A scale goes from the paper to a hue, evenly in lightness, so that it reads without colours, too.
+// Colours of a canvas: from the paper to a hue, evenly in lightness, so that it reads without colours.
 
 /** Numbers of a colour as getComputedStyle writes it. */
 export const rgb = (text) => {
@@ -6,7 +6,7 @@ export const rgb = (text) => {
 	return text.startsWith("color(") ? numbers.map((each) => each * 255) : numbers;
 };
 
-/** A colour between two. @param share 0 to 1 */
+/** A colour between two. */
 export const mixed = (from, to, share) => from.map((each, index) => Math.round(each + (to[index] - each) * share));
 
 /** Colours by value: 0 to 1 from paper to accent; or -1 to 1 from contrast over paper to accent. */

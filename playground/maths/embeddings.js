@@ -12,5 +12,5 @@ export function dense(all) {
 	});
 }
 
-/** Late interaction (ColBERT): the largest product of each of a query's vectors with a document's, on average. @returns 0 where one has no vectors */
+/** Late interaction (ColBERT): the largest product of each of a query's vectors with a document's, on average. */
 export const late = (query, document) => (query.length && document.length ? query.reduce((sum, each) => sum + Math.max(...document.map((other) => dot(each, other))), 0) / query.length : 0);

@@ -35,7 +35,7 @@ export function times(ratio) {
 	return value < 1.05 ? "as likely" : `${value < 100 ? value.toPrecision(value < 10 ? 2 : 3) : value < 1e5 ? Math.round(value) : value.toExponential(0)} times as likely`;
 }
 
-/** A text with a word in place of [start, end), in UTF-16; a piece such as "##ing" joins the word before. @param token as the vocabulary spells it */
+/** A text with a word in place of [start, end), in UTF-16; a piece such as "##ing" joins the word before. */
 export function filled(text, start, end, token) {
 	const before = text.slice(0, start), after = text.slice(end);
 	if (token.startsWith("##")) return before.trimEnd() + token.slice(2) + after;

@@ -4,7 +4,6 @@ export { visible } from "./visible.js";
 
 const isNone = (value) => value === undefined || value === null || Number.isNaN(value);
 
-/** @param value 0 to 1 */
 export function percent(value) {
 	if (isNone(value)) return "–";
 	if (value === 0) return "0 %";
@@ -20,7 +19,6 @@ export function fixed(value, digits = 3) {
 	return value.toFixed(digits).replace("-", "−");
 }
 
-/** @param value in seconds */
 export function duration(value) {
 	if (isNone(value)) return "–";
 	return value < 0.9995 ? `${(value * 1e3).toFixed(value < 0.00995 ? 1 : 0)} ms` : value < 120 ? `${value.toFixed(value < 10 ? 2 : 1)} s` : `${Math.round(value / 60)} min`;

@@ -12,7 +12,6 @@ const textOf = (value) => (typeof value === "string" ? value : JSON.stringify(va
 /** Whether an address leaves the value out. */
 export const isTooLong = (value) => textOf(value)?.length > MOST_CHARACTERS;
 
-/** @param values those that differ from their defaults */
 export function write(id, values) {
 	const query = new URLSearchParams();
 	for (const [name, value] of Object.entries(values)) {

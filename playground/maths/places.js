@@ -5,7 +5,7 @@ const GAP = 5;
 const SIDES = [[0, 0.5, 1, 0], [1, 0.5, -1, 0], [0.5, 1, 0, -1], [0.5, 0, 0, 1], [0, 1, 0.7, -0.7], [0, 0, 0.7, 0.7], [1, 1, -0.7, -0.7], [1, 0, -0.7, 0.7]];
 const touch = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
 
-/** The upper left corner of each label, or null where there is no room; earlier labels come first. @param labels points in pixels, and sizes */
+/** The upper left corner of each label, or null where there is no room; earlier labels come first. */
 export function placed(labels, area) {
 	const points = labels.map(({ x, y }) => ({ x: x - 3, y: y - 3, width: 6, height: 6 })), taken = [];
 	return labels.map(({ x, y, width, height }, index) => {
@@ -20,7 +20,6 @@ export function placed(labels, area) {
 	});
 }
 
-/** @param [count] at most about */
 export function ticks(low, high, count = 6) {
 	const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough * 0.999);
 	const first = Math.ceil(low / step - 1e-9);

@@ -1,6 +1,6 @@
 // Scores in order: of several answers one, and the bounds of bars that begin at 0.
 
-/** One ranking of what parts of a list were answered, best first; equals stay in the list's order. @param parts each with places in its own part @param size of a part @param [most] 0 for all */
+/** One ranking of what parts of a list were answered, best first; equals stay in the list's order. */
 export function merged(parts, size, most = 0) {
 	const all = parts.flatMap((results, part) => results.map((each) => ({ ...each, index: part * size + (each.index ?? 0) })));
 	// The server has the order of a part, where scores are rounded to equal ones.

@@ -5,7 +5,7 @@
 
 const GREEDY_BELOW = 1e-5;
 
-/** The logit of a token after bias and penalties. @param seen ids of prompt and output @param counts of the output */
+/** The logit of a token after bias and penalties. */
 export function edited({ id, logit }, settings, seen, counts) {
 	const { logit_bias = {}, repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0 } = settings;
 	const biased = logit + (logit_bias[id] ?? 0), times = counts.get(id) ?? 0;
@@ -13,7 +13,7 @@ export function edited({ id, logit }, settings, seen, counts) {
 	return penalized - frequency_penalty * times - (times ? presence_penalty : 0);
 }
 
-/** The candidates by their new probabilities, and what is known of the others. `beyond` is the share of all other tokens; `certainty` says whether it is known or an estimate. `cut` names the setting that keeps the fewest. @param [prompt] ids @param [output] ids @param [size] of the vocabulary */
+/** The candidates by their new probabilities, and what is known of the others. `beyond` is the share of all other tokens, `certainty` whether it is known, and `cut` the setting that keeps the fewest. */
 export function shaped(candidates, settings, prompt = [], output = [], size = 0) {
 	const { temperature = 1, top_k = 0, top_p = 1, min_p = 0 } = settings, counts = new Map();
 	for (const id of output) counts.set(id, (counts.get(id) ?? 0) + 1);
@@ -44,7 +44,7 @@ export function shaped(candidates, settings, prompt = [], output = [], size = 0)
 	}) };
 }
 
-/** The summed weight of tokens that are not among the candidates. Where a power is taken it lies between those of equal tokens and of tokens like the last candidate. */
+/** The summed weight of other tokens; of a power, between those of equal tokens and of tokens like the last candidate. */
 function others(candidates, highest, power, size) {
 	const last = candidates.at(-1), share = Math.max(0, 1 - candidates.reduce((sum, each) => sum + Math.exp(each.logprob), 0)), count = Math.max(1, size - candidates.length);
 	if (share < 1e-5) return { beyond: 0, certainty: "exact" };

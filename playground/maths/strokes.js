@@ -3,7 +3,7 @@
 export const SIDE = 280; // of the pad that strokes are drawn on
 const INK = 24; // a pixel with less is paper
 
-/** A stroke with another point, unless that is near to the last one. @param stroke width, then x and y of each point */
+/** A stroke with another point, unless that is near to the last one. */
 export function extended(stroke, x, y, nearest = 3) {
 	const [fromX, fromY] = stroke.slice(-2);
 	return Math.hypot(x - fromX, y - fromY) < nearest ? stroke : [...stroke, Math.round(x), Math.round(y)];
@@ -15,7 +15,7 @@ function extent(masses) {
 	return { middle: drawn.reduce((sum, at) => sum + masses[at] * (at + 0.5), 0) / drawn.reduce((sum, at) => sum + masses[at], 0), first: drawn[0], end: drawn.at(-1) + 1 };
 }
 
-/** The drawing as an image. Fitted, its longer side takes 20 of 28 pixels, as in MNIST, or all of a very small image, and its centre of mass is in the middle as far as it fits. @param ink grey values of a square, row by row @param side of it @param rows of the image @returns grey values of the image */
+/** The drawing as an image. Fitted, its longer side takes 20 of 28 pixels, as in MNIST, or all of a very small image, and its centre of mass is in the middle as far as it fits. Both are grey values, row by row. */
 export function seen(ink, side, columns, rows, isFitted = true) {
 	const image = new Uint8ClampedArray(columns * rows), masses = [new Float64Array(side), new Float64Array(side)];
 	ink.forEach((value, at) => {

@@ -1,6 +1,6 @@
 // How open a choice was, and how surprising what was chosen: bits of log probabilities.
 
-/** Bits of what is not known of a step: the entropy of the candidates, the others counted as one token, so that it is the least value. */
+/** The entropy of the candidates in bits, the others counted as one token, so that it is the least value. */
 export function entropy(logprobs) {
 	const shares = logprobs.map(Math.exp), others = 1 - shares.reduce((sum, share) => sum + share, 0);
 	return -[...shares, others].reduce((sum, share) => sum + (share > 1e-9 ? share * Math.log2(share) : 0), 0);

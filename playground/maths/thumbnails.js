@@ -1,4 +1,4 @@
-// Small pictures of many matrices, as pixels: the largest weight below each pixel, so that a thin line of weights stays one.
+// Small pictures of matrices: the largest weight below each pixel, so that a thin line stays one.
 
 /** The first cell, and the one after the last, below each of a number of pixels. */
 const spans = (cells, pixels) => Array.from({ length: pixels }, (_, at) => {
@@ -6,7 +6,7 @@ const spans = (cells, pixels) => Array.from({ length: pixels }, (_, at) => {
 	return [start, Math.max(start + 1, Math.floor(((at + 1) * cells) / pixels))];
 });
 
-/** 256 colours as pixels (alpha, blue, green and red from the high byte) of a scale. @param from the value of the first */
+/** 256 colours as pixels (alpha, blue, green and red from the high byte) of a scale. */
 export function shades(colour, from = 0) {
 	return Uint32Array.from({ length: 256 }, (_, at) => {
 		const [red, green, blue] = colour(from + ((1 - from) * at) / 255);

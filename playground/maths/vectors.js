@@ -6,16 +6,14 @@ export const dot = (a, b) => a.reduce((all, value, index) => all + value * b[ind
 
 export const norm = (vector) => Math.sqrt(dot(vector, vector));
 
-/** @returns 0 where one has no direction */
 export const cosine = (a, b) => dot(a, b) / (norm(a) * norm(b) || Infinity);
 
-/** @param vectors of one length */
 export const mean = (vectors) => vectors[0].map((_, index) => sum(vectors.map((vector) => vector[index])) / vectors.length);
 
 /** Each vector with each, or with each of others. */
 export const matrix = (vectors, measure = cosine, others = vectors) => vectors.map((a) => others.map((b) => measure(a, b)));
 
-/** An order in which like rows are neighbours: the two groups that are most alike on average become one, turned so that their likest ends meet. @param alike square @returns the rows' indices */
+/** An order in which like rows are neighbours: the two groups that are most alike on average become one, turned so that their likest ends meet. */
 export function clustered(alike) {
 	const of = (a, b) => alike[a][b] + alike[b][a], ends = (a, b) => of(a.at(-1), b[0]), turned = (group) => [...group].reverse();
 	let groups = alike.map((_, index) => [index]), likeness = alike.map((_, a) => alike.map((_, b) => of(a, b)));
@@ -42,7 +40,7 @@ export function random(seed) {
 	};
 }
 
-/** The first two principal components, by power iteration from a seed; the largest coordinate of each is positive. @returns coordinates of each vector, and each component's share of the variance */
+/** The first two principal components, by power iteration from a seed; the largest coordinate of each is positive. With each component's share of the variance. */
 export function components(vectors, seed = 1, steps = 200) {
 	const centre = mean(vectors), draw = random(seed), points = vectors.map(() => []), shares = [];
 	let left = vectors.map((vector) => vector.map((value, index) => value - centre[index]));

@@ -1,4 +1,4 @@
-// Messages before the one that is written, of models with a chat template, and the prompt that the template makes of them.
+// Messages before the one that is written, and the prompt that a chat template makes of them.
 
 import { json } from "../api/client.js";
 import { texts, tokenOf } from "../maths/branches.js";
@@ -11,7 +11,7 @@ async function promptTokens(call, model, conversation) {
 	return answer.prompt_logprobs.map(tokenOf);
 }
 
-/** A switch between a text and a chat, and the messages so far; `before(text)` gives the conversation up to this message, null where it is no chat; `fields()` those of `sampling_params`. */
+/** A switch between a text and a chat, and the messages so far; `before(text)` gives the conversation up to this message, null of no chat. */
 export function conversation(screen, into, onchange) {
 	let messages = [];
 	const box = h("div.stack"), list = h("ol.stack", { "aria-label": "Messages" }), shown = h("pre.code", { tabIndex: 0, "aria-label": "Rendered prompt" });

@@ -16,13 +16,12 @@ function contentOf(image) {
 	return canvas.toDataURL().split(",")[1];
 }
 
-/** @param file in base64 */
 const decoded = async (file) => createImageBitmap(new Blob([Uint8Array.from(atob(file), (each) => each.charCodeAt(0))]));
 
 /** Luma of pixels, as the server computes it. */
 export const greys = (rgba) => Uint8ClampedArray.from({ length: rgba.length / 4 }, (_, at) => 0.299 * rgba[4 * at] + 0.587 * rgba[4 * at + 1] + 0.114 * rgba[4 * at + 2]);
 
-/** A control whose value is the strokes, and what the pad offers beside. @param options `width` of the pen */
+/** A control whose value is the strokes, and what the pad offers beside. */
 export function drawingPad({ label, width, onchange }) {
 	const canvas = h("canvas.pad", { width: 2 * SIDE, height: 2 * SIDE, tabIndex: 0, role: "application", "aria-label": label, "aria-description": "Arrow keys move the pen, Space puts it down and lifts it, Backspace undoes, Delete clears." });
 	const hidden = h("canvas", { width: SIDE, height: SIDE }).getContext("2d", { willReadFrequently: true }), shown = canvas.getContext("2d");

@@ -44,7 +44,7 @@ export function embeddingOptions(screen, into) {
 			this.update();
 		},
 		get isLate() { return kind.value === "token_vectors"; },
-		/** The texts as `columns`, and as `rows` where these have another prompt: vectors, or lists of them that `alike` compares. `detail` shows a text's own. @param embed with more fields of the API */
+		/** The texts as `columns`, and as `rows` where these have another prompt: vectors, or lists of them that `alike` compares. `detail` shows a text's own. */
 		async run(embed) {
 			const isDense = kind.value === "dense", fields = { ...(width.value && isDense && { dimensions: +width.value }), ...(kind.value !== kind.initial && { kinds: [`EMBEDDING_KIND_${kind.value.toUpperCase()}`] }), ...(kind.value === "sparse" && { with_pieces: true }) };
 			const texts = await embed({ ...named(prompt), ...fields }), queries = other.value === SAME || other.value === prompt.value ? texts : await embed({ ...named(other), ...fields });

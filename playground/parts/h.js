@@ -1,6 +1,6 @@
 // Elements from plain values. Text is only ever set as text: no markup is read from it.
 
-/** An element, with the classes behind its tag (`div.row`). Then, in an object, `class`, `on...` listeners, `style` (custom properties), `data`, and attributes; else children. What an element has as a property is set as one. A button sends no form, unless its `type` says so. */
+/** An element, with the classes behind its tag (`div.row`). Then, in an object, `class`, `on...` listeners, `style` (custom properties), `data`, and attributes; else children. */
 export function h(tag, props, ...children) {
 	const [name, ...classes] = tag.split("."), element = document.createElement(name);
 	if (props?.constructor !== Object) [props, children] = [{}, [props, children]];

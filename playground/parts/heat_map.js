@@ -5,7 +5,7 @@ import { visible } from "../maths/visible.js";
 import { cursor, picture } from "./picture.js";
 import { tip } from "./shapes.js";
 
-/** A matrix in colours, with a cursor for pointer and keys. @param options `most` has the full colour, `least` none; `written` gives text and colour for large cells `update({values, rows, columns, marked})` shows others; `marked` are cells with a frame. */
+/** A matrix in colours, with a cursor for pointer and keys. `most` has the full colour, `least` none; `written` gives text and colour for large cells. `update({values, rows, columns, marked})` shows others, `marked` with a frame. */
 export function heatMap({ label, values, rows, columns, summary, isSigned, most, format = (value) => value.toFixed(3), onhover, onpick, cell = 28, least = 0, written }) {
 	let top, isTilted, marked = [];
 	const measure = () => {

@@ -1,4 +1,4 @@
-// One box for a prompt and the text that goes on from it, in place: the prompt can be edited, the tokens after it can be chosen.
+// One box for a prompt, which can be edited, and the tokens that go on from it, which can be chosen.
 
 import { fault } from "./controls.js";
 import { fill, h } from "./h.js";

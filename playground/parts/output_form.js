@@ -11,7 +11,7 @@ const FIRST = {
 	regex: "[A-Z][a-z]{1,12}( [a-z]{1,12}){0,5}\\.", choice: "yes\nno", lark: 'start: "(" start ")" | "x"',
 };
 
-/** The form in what was sent. @param settings `sampling_params` @returns its kind, "" for none, and its text */
+/** The form in what was sent. */
 const formOf = (settings) => {
 	const kind = Object.keys(KINDS).find((each) => each in settings) ?? "";
 	return [kind, kind === "choice" ? settings.choice.texts.join("\n") : settings[kind]];

@@ -15,7 +15,7 @@ const FIELDS = {
 };
 const PRESETS = { likeliest: { temperature: 0 }, balanced: { temperature: 0.8, top_p: 0.95 }, free: { temperature: 1 }, custom: {} };
 
-/** @param [options] `prefix` of the names in the permalink, `first` values @returns `follow(model)` puts the model's own defaults where nothing was changed; `values` are those that are not off, or for which a model has a default of its own, as `sampling_params` of the API has them */
+/** `follow(model)` puts the model's own defaults where nothing was changed; `values` are those that are not off, or for which a model has a default of its own, as `sampling_params` of the API has them */
 export function samplingControls(screen, into, { prefix = "", first = {} } = {}) {
 	const box = h("div.compact");
 	const presets = choice(`${prefix}preset`, { label: "Preset", options: [["likeliest", "Likeliest"], ["balanced", "Balanced"], ["free", "Free"], ["custom", "Custom"]], value: "custom" });

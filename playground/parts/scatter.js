@@ -8,7 +8,7 @@ import { tip } from "./shapes.js";
 const [LEFT, TOP, RIGHT, BOTTOM] = [60, 12, 12, 44];
 const digits = (range) => (range > 5 ? 0 : range > 0.5 ? 1 : 2);
 
-/** Earlier points are named first where room is short. `isSquare`: both numbers are of one kind, on equal axes with their diagonal. @param options points of the kind "on" are in the contrast colour, and a line comes from the point `from` */
+/** Earlier points are named first where room is short. `isSquare`: both numbers are of one kind, on equal axes with their diagonal. Points of the kind "on" are in the contrast colour, with a line from the point `from`. */
 export function scatter({ label, summary, points, xTitle, yTitle, isSquare, onpick, twin }) {
 	const range = (values) => {
 		const [low, high] = [Math.min(...values), Math.max(...values)], margin = (high - low) * 0.06 || 1;

@@ -4,6 +4,7 @@ import { ApiError, events, json, request } from "../api/client.js";
 import { models } from "../api/models.js";
 import { duration, times, visible } from "../maths/numbers.js";
 import { isTooLong, write } from "../maths/permalink.js";
+import { builds } from "./builds.js";
 import * as controls from "./controls.js";
 import { announce, copyButton, debounced, download, fill, h } from "./h.js";
 import { requestDrawer } from "./request_drawer.js";
@@ -20,7 +21,6 @@ export class Screen {
 	#saveSoon = debounced(() => this.#save(), 300);
 	#runSoon = null;
 
-	/** @param entry of the catalogue @param given values of the permalink */
 	constructor(entry, given, main) {
 		Object.assign(this, { entry, given });
 		/** Where controls go, and results. */
@@ -292,7 +292,7 @@ export class Screen {
 		if (!models.isKnown) fill(this.body, h("p", "The server has not given its list of models."), h("div", h("button", { onclick: () => models.refresh().catch((error) => announce(error.message)) }, "Try again")));
 		else fill(this.body, h("p", `No model for this screen is served. It needs ${this.entry.needs}.`),
 			h("p", demo ? "This command trains a small one and puts it into the repository of this server:" : "These commands put one from a folder of Hugging Face's form, or a hub id, into the repository:"), h("div.row", h("pre.code", command), copyButton(() => command)),
-			h("p.soft", "The screen opens when the model is there."));
+			builds(demo ?? "none"), h("p.soft", "The screen opens when the model is there."));
 		const wasKnown = models.isKnown, again = () => {
 			if (!this.element.isConnected) return models.removeEventListener("change", again);
 			if (!models.of(this.entry).length && wasKnown) return;

@@ -4,7 +4,7 @@ import { writeCsv } from "../maths/csv.js";
 import { percent, visible } from "../maths/numbers.js";
 import { copyButton, download, fill, h, newId, roving } from "./h.js";
 
-/** Bars with a label and a value: a list, so that it reads without the picture. @param rows `isOpen`: whether all of a long label is shown @param [options] the values of the ends; a bar begins at 0. `isLong`: labels are whole sentences */
+/** Bars with a label and a value: a list, so that it reads without the picture. `isOpen`: whether all of a long label is shown; `isLong`: labels are whole sentences. */
 export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.value)), least = 0, onpick, label, isToken, isLong } = {}) {
 	const list = h("ul", { class: `bars${isLong ? " long-labels" : ""}`, "aria-label": label }), place = (value) => Math.min(Math.max((value - least) / (most - least), 0) || 0, 1), zero = place(0);
 	rows.forEach((row, index) => {
@@ -17,7 +17,7 @@ export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.val
 	return list;
 }
 
-/** A row of tokens, one stop of Tab; arrow keys go through it. @param tokens `shade` from 0 to 1 @param options `onfocus` is called for hover, too; `isMarked` shows spaces */
+/** A row of tokens, one stop of Tab; arrow keys go through it. `shade` is from 0 to 1; `onfocus` is called for hover, too; `isMarked` shows spaces. */
 export function tokenRow(tokens, { label, onfocus, onpick, isMarked = false }) {
 	const row = h("div.tokens", { role: "group", "aria-label": label }), make = (token, index) => h("span", {
 		class: `token${onpick ? " pick" : ""}${token.isWarm ? " warm" : ""}${token.isOn ? " on" : ""}`, role: onpick ? "button" : "img", tabIndex: -1, data: { index },
@@ -62,7 +62,7 @@ export function tabs(all, { label, at = 0 } = {}) {
 	return element;
 }
 
-/** A table; numbers are set to the right. @param rows texts, numbers or elements */
+/** A table; numbers are set to the right. */
 export function table(head, rows, { caption }) {
 	const isNumber = head.map((_, column) => rows.length > 0 && rows.every((row) => typeof row[column] === "number" || /^[−<]?[\d.,]+( %| ms| s)?$/.test(row[column])));
 	const cell = (tag) => (value, column) => h(tag, { class: isNumber[column] ? "number" : null, scope: tag === "th" ? "col" : null }, value instanceof Node ? value : visible(String(value ?? "")));
@@ -70,7 +70,7 @@ export function table(head, rows, { caption }) {
 		h("thead", h("tr", head.map((text, column) => cell(text === "" ? "td" : "th")(text, column)))), h("tbody", rows.map((row) => h("tr", row.map(cell("td")))))));
 }
 
-/** Buttons that copy and save a table. @param name of the file @param rows with the head */
+/** Buttons that copy and save a table. */
 export const tableButtons = (name, rows) => h("span.row", copyButton(() => writeCsv(rows()), "Copy"), h("button.plain", { onclick: () => download(`${name}.csv`, writeCsv(rows())) }, "Save CSV"));
 
 const shown = h("div.tip", { role: "tooltip", hidden: true });

@@ -1,4 +1,4 @@
-// Attention heads: lines between tokens for the heads of a layer, as a matrix too, and what changes when a token is masked.
+// Attention heads: lines between tokens, a matrix, and what changes when a token is masked.
 
 import { attentionOf } from "../api/attention.js";
 import { models } from "../api/models.js";

@@ -1,6 +1,7 @@
 // All screens: where they are in the navigation, which models they take, and what would make one.
 
 export const CATALOGUE = [
+	{ id: "home", title: "Home", group: "Start", tasks: [] },
 	{ id: "generate", title: "Generate", group: "Text", tasks: ["text-generation"], fits: (model) => !model.has_source, needs: "a generative model", demo: "gpt" },
 	{ id: "next-token", title: "Next token", group: "Text", tasks: ["text-generation"], fits: (model) => !model.has_source, needs: "a generative model", demo: "gpt" },
 	{ id: "fill-mask", title: "Fill the mask", group: "Text", tasks: ["fill-mask"], needs: "a masked language model", demo: "bert" },

@@ -1,4 +1,4 @@
-// Classify: labels of a text, or numbers of a regression, with what each word contributes, or those of many texts in a table.
+// Classify: labels or numbers of a text, with what each word contributes, or of many texts in a table.
 
 import { ApiError } from "../api/client.js";
 import { models } from "../api/models.js";

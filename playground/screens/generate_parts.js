@@ -43,7 +43,6 @@ export function generationSettings(screen, onchange) {
 			other.initial = screen.model.name;
 			other.value = names.includes(chosen) ? chosen : other.initial;
 		},
-		/** @param form more of `sampling_params` */
 		requests(form) {
 			if (!isKept.value && !isReplayed) seed.value = Math.floor(Math.random() * 2 ** 31);
 			isReplayed = false;

@@ -1,4 +1,4 @@
-// All heads: a small picture of each head of each layer, named by what it does, and the difference to another text or model.
+// All heads: a small picture of each, named by what it does, and the difference to another text or model.
 
 import { attentionOf } from "../api/attention.js";
 import { models } from "../api/models.js";

@@ -1,4 +1,4 @@
-// Images: drawn, opened, dropped or pasted; what the model sees of them, their labels, and attention over patches.
+// Images: drawn, opened, dropped or pasted; what the model sees, labels, and attention over patches.
 
 import { ApiError } from "../api/client.js";
 import { percent, plural } from "../maths/numbers.js";

@@ -1,4 +1,4 @@
-// Inside attention: words, matrices and every step between them as numbers that are typed, or of a head of a model that is served.
+// Inside attention: every step as numbers that are typed, or of a head of a served model.
 
 import { attentionOf } from "../api/attention.js";
 import { models } from "../api/models.js";
@@ -46,7 +46,7 @@ export default function build(screen) {
 	/** The controls of another example, or of another number of words or heads. */
 	function arrange() {
 		const { title, note: words } = PRESETS[preset.value] ?? {}, { x, heads, words: names, output } = state.value, isGiven = !!heads[0].scores, size = x[0].length, isModel = !title;
-		note.textContent = words ?? (given().length ? "The server gives a head's weights, not its q, k, v and W^O. The scores here are the weights' logarithms: but for a number that is the same in a whole row they are q · k / √d, and the softmax takes that number away. Each word's value is itself, so the sum is the row of weights." : "No model exported with its attention is served. attendant demo attention --keep makes one.");
+		note.textContent = words ?? (given().length ? "The server gives a head's weights, not its q, k, v and W^O. The scores here are the weights' logarithms: q · k / √d but for a number in each row, which the softmax takes away." : "No model exported with its attention is served. attendant demo attention --keep makes one.");
 		if (isModel) by.setOptions(given().map(({ name }) => name));
 		[asked.hidden, editors.hidden, settings.hidden] = [!isModel || !given().length, isModel && !isGiven, isModel];
 		shown.hidden = follow.element.hidden = isModel && !isGiven;

@@ -1,4 +1,4 @@
-// Examples of attention by hand: the lectures' own, each with what the lecture gives beside what the page computes.
+// The lectures' examples of attention, with the values that they give.
 
 import { eye } from "../maths/attending.js";
 import { cosine, dot } from "../maths/vectors.js";
@@ -42,7 +42,7 @@ export const PRESETS = {
 	ball: quiz("Quiz: court, tennis", "court", [-2, 0], "tennis", [-2.5, 2], "To the balls. The word alone was as near to the houses."),
 	house: quiz("Quiz: court, castle", "court", [-2, 0], "castle", [-3, -2], "To the houses: the word is the same as in the quiz before, the sentence is not."),
 	value: {
-		title: "A value matrix", note: "The weights are those of apple and orange. W^V decides what is summed: this one doubles the first value and halves the second. Change it, and weights stay while the sum moves.",
+		title: "A value matrix", note: "The weights are those of apple and orange. W^V decides what is summed: this one doubles the first value and halves the second.",
 		state: state(["apple", "orange"], [APPLE, ORANGE], { measure: "cosine", heads: [one(2, { v: [[2, 0], [0, 0.5]] })] }), checks: weights(0, ["apple", "orange"], ["0.57", "0.43"]),
 	},
 	heads: {

@@ -10,7 +10,6 @@ import { scatter } from "../parts/scatter.js";
 
 const MOST_MASKS = 16; // of a text, as the server takes it
 
-/** @param into where its controls go */
 export function maskPrompts(screen, into) {
 	let mask = "", latest = null, before = null;
 	const first = screen.text("first", { label: "First prompt", rows: 2, isMain: true, param: "texts[0]", into }), second = screen.text("second", { label: "Second prompt, or none", rows: 2, param: "texts[1]", into });

@@ -12,7 +12,6 @@ const MOST_ROWS = 512;
 /** What the fields have at first, as an example of bias. */
 export const FIRST = { templates: "The {} said that [MASK] was tired.\nThe {} thinks that [MASK] is right.", words: "doctor, nurse, teacher", targets: "he, she" };
 
-/** @param into where its controls go */
 export function maskTemplates(screen, into) {
 	const templates = screen.text("templates", { label: "Templates, one a line; {} is the word", value: FIRST.templates, hint: "The first ones are an example of bias.", into });
 	const words = screen.text("words", { label: "Words", rows: 1, value: FIRST.words, into }), targets = screen.text("targets", { label: "At the mask", rows: 1, value: FIRST.targets, hint: "Without words: the three likeliest.", into });

@@ -1,4 +1,4 @@
-// Models: what is in the repository, its state, tensors, configuration and statistics; loading, and a console for tensors.
+// Models: the repository, with states, tensors, configuration, statistics, loading, and a console.
 
 import { json } from "../api/client.js";
 import { models } from "../api/models.js";

@@ -1,4 +1,4 @@
-// Positions: how a model tells places apart, as pictures to move through: sines and cosines, a learned table, and turned vectors.
+// Positions: sines and cosines, a learned table, and turned vectors, as pictures to move through.
 
 import { learned, sinusoids, turned } from "../maths/attending.js";
 import { fixed } from "../maths/numbers.js";

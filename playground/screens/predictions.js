@@ -1,4 +1,4 @@
-// What a masked token changes in the answer of another model: a classifier, a masked language model or an embedder.
+// What a masked token changes in the answer of another model.
 
 import { json } from "../api/client.js";
 import { models } from "../api/models.js";
@@ -6,7 +6,7 @@ import { fixed, percent, visible } from "../maths/numbers.js";
 import { slice } from "../maths/offsets.js";
 import { h, table } from "../parts/page.js";
 
-/** The text with the mask in place of a token, and words and a table about the answers to both. @param by the name of the other model, or "" */
+/** The text with the mask in place of a token, and words and a table about the answers to both. */
 export async function masked(of, token, by, signal) {
 	const mask = await maskOf(of.model, signal), text = slice(of.text, 0, token.start) + mask + slice(of.text, token.end), model = models.list.find((each) => each.name === by);
 	const call = (path, body) => json(path, { body: { model: by, ...body }, signal });

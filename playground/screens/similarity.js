@@ -9,26 +9,30 @@ import { heatMap } from "../parts/heat_map.js";
 import { analogy, inContext, mapOf, written } from "./word_vectors.js";
 
 const MOST_ORDERED = 150; // texts; an order of more takes long
+const MEASURES = { cosine, dot, scaled: (a, b) => dot(a, b) / Math.sqrt(a.length) };
 
 export default function build(screen) {
-	const mode = screen.choice("mode", { label: "What to compare", options: [["texts", "Texts"], ["analogy", "Words by analogy"]] });
+	const mode = screen.choice("mode", { label: "What to compare", options: [["texts", "Texts"], ["analogy", "Words by analogy"], ["vectors", "Vectors"]] });
 	const texts = screen.text("texts", { label: "Texts, one a line", rows: 6, isMain: true });
 	const line = screen.number("line", { label: "Compare with line", min: 1, max: 2, value: 1, isIndex: true });
 	const parts = Object.fromEntries(["texts", "analogy", "context"].map((name) => [name, h("div.stack")]));
 	screen.input.append(...Object.values(parts));
-	const measure = screen.choice("measure", { label: "Measure", options: [["cosine", "Cosine"], ["dot", "Dot product"]], into: parts.texts });
+	const measure = screen.choice("measure", { label: "Measure", options: [["cosine", "Cosine"], ["dot", "Dot product"], ["scaled", "Scaled"]], into: parts.texts });
 	const options = h("div.stack", { hidden: true });
 	parts.texts.append(options);
 	const isOrdered = screen.toggle("order", { label: "Put like texts side by side", into: parts.texts });
 	const others = { analogy: analogy(screen, parts.analogy), context: inContext(screen, parts.context) };
 	let draw = null, view = 0, embedder = null;
 
-	const kind = () => (screen.model.task === "features" ? "context" : screen.model.has_words ? mode.value : "texts");
+	const isTyped = () => mode.value === "vectors" && screen.model.task !== "features";
+	const kind = () => (screen.model.task === "features" ? "context" : screen.model.has_words && mode.value === "analogy" ? "analogy" : "texts");
 	const arrange = () => {
-		mode.element.hidden = !screen.model.has_words;
+		mode.element.hidden = screen.model.task === "features";
+		mode.element.querySelector("[data-value=analogy]").hidden = !screen.model.has_words;
+		texts.element.querySelector("label").textContent = isTyped() ? "Vectors, one a line, such as cherry: 1, 4" : "Texts, one a line";
 		texts.element.hidden = line.element.hidden = kind() === "analogy";
 		embedder?.update();
-		measure.element.hidden = screen.model.task !== "embedding" || embedder?.isLate;
+		measure.element.hidden = !isTyped() && (screen.model.task !== "embedding" || embedder?.isLate);
 		for (const name in parts) parts[name].hidden = name !== kind();
 	};
 	screen.onmodel = async (model) => {
@@ -36,7 +40,7 @@ export default function build(screen) {
 		if (!options.hidden) embedder ??= (await import("../parts/embedding_options.js")).embeddingOptions(screen, options);
 		embedder?.follow(model);
 		const ofTexts = [...(model.examples?.length > 1 ? [["Examples of the model", ...model.examples.map(({ text }) => text)]] : []), ...(model.has_words ? [] : TEXTS)];
-		screen.presets = model.task === "features" ? others.context.presets : [...ofTexts.map(([title, ...lines]) => ({ title, values: { mode: "texts", texts: lines.join("\n") } })), ...(model.has_words ? others.analogy.presets : [])];
+		screen.presets = model.task === "features" ? others.context.presets : [...ofTexts.map(([title, ...lines]) => ({ title, values: { mode: "texts", texts: lines.join("\n") } })), { title: "Vectors", values: { mode: "vectors", texts: "cherry: 1, 4\norange: 0, 3\nphone: 3, 0" } }, ...(model.has_words ? others.analogy.presets : [])];
 		draw = null;
 		others.context.choose(model);
 		fill(screen.result, h("p.placeholder", "Run shows what is alike."));
@@ -52,21 +56,24 @@ export default function build(screen) {
 		const { model, call } = tools, lines = texts.value.split("\n").map((each) => each.trim()).filter(Boolean);
 		arrange();
 		line.bound(Math.max(1, lines.length));
-		if (kind() !== "texts") draw = await others[kind()].run(tools, lines, line);
+		if (isTyped()) {
+			const names = lines.map((each) => each.replace(/\s*:[^:]*$/, "")), vectors = lines.map((each) => each.slice(each.lastIndexOf(":") + 1).split(/[\s,]+/).filter(Boolean).map(Number)), wrong = vectors.findIndex((each) => !each.length || each.length !== vectors[0].length || each.some(Number.isNaN));
+			if (!lines.length || wrong >= 0) return void texts.error(lines.length ? `Line ${wrong + 1} is no vector of ${plural(vectors[0].length, "number")}.` : "Type a vector in each line.");
+			draw = () => show(names, vectors, matrix(vectors, MEASURES[measure.value]), true);
+		} else if (kind() !== "texts") draw = await others[kind()].run(tools, lines, line);
 		else if (model.task === "pair-scoring") {
 			const results = await inParts({ texts: lines.flatMap((text) => lines.map(() => text)), text_pairs: lines.flatMap(() => lines) }, (part) => call("api/ScorePairs", { model: model.name, ...part }));
 			draw = () => show(lines, null, lines.map((_, row) => results.slice(row * lines.length, (row + 1) * lines.length).map(({ score }) => score)), model.score_function === "identity");
 		} else {
 			const embed = (fields) => inParts({ texts: lines }, (part) => call("api/Embed", { model: model.name, ...fields, ...part }));
 			const { columns, rows = columns, alike, detail } = embedder ? await embedder.run(embed) : { columns: (await embed()).map(({ values }) => values) };
-			draw = () => show(lines, alike ? null : columns, matrix(rows, alike ?? (measure.value === "dot" ? dot : cosine), columns), true, detail);
+			draw = () => show(lines, alike ? null : columns, matrix(rows, alike ?? MEASURES[measure.value], columns), true, detail);
 		}
 		draw();
 	});
 
-	/** @param alike numbers, or else probabilities @param [detail] a text's own vector */
 	function show(all, vectors, alike, isNumber, detail = (index) => stripe(vectors[index])) {
-		const at = Math.min(line.value, all.length) - 1, most = isNumber && (!vectors || measure.value === "dot") ? undefined : 1, format = isNumber ? fixed : percent;
+		const at = Math.min(line.value, all.length) - 1, most = isNumber && (!vectors || measure.value !== "cosine") ? undefined : 1, format = isNumber ? fixed : percent;
 		const order = isOrdered.value && all.length <= MOST_ORDERED ? clustered(alike) : [...all.keys()];
 		const pick = (index) => {
 			line.value = index + 1;

@@ -8,7 +8,6 @@ import { heatMap } from "../parts/heat_map.js";
 
 const MOST_SHOWN = 512, MOST_SIDE = 128;
 
-/** @param path that takes the tensors */
 export function tensorConsole(screen, path, metadata, config, model) {
 	const isOptional = (name) => config?.input?.find((input) => input.name === name)?.optional, result = h("div.stack");
 	const inputs = metadata.inputs.map(({ name, datatype, shape }) => {

@@ -1,4 +1,4 @@
-// Sequence to sequence: the output, where the model looked in the source for each of its tokens, and the outputs of a beam search.
+// Sequence to sequence: the output, where the model looked for each token, and a beam search.
 
 import { attentionOf } from "../api/attention.js";
 import { json } from "../api/client.js";
