@@ -25,8 +25,8 @@ from models.checkpoints.traced_types import BODY, MASKS, check_config, factory_o
 from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError
 from models.json_files import read_object
+from models.networks.reader_makers import FACTORIES, reader_of
 from models.networks.traced_readers import (
-    FACTORIES,
     TracedAnswerer,
     TracedClassifier,
     TracedEmbedder,
@@ -34,7 +34,6 @@ from models.networks.traced_readers import (
     TracedPairScorer,
     TracedReader,
     TracedTokenClassifier,
-    reader_of,
     without_pooler,
 )
 
@@ -60,6 +59,7 @@ def load_traced_reader(
     be lost or run, and `SettingError`.
     """
     import transformers
+    from transformers.models.auto import auto_factory
 
     folder = use.encoder
     path = folder / file_names.CONFIG_FILE
@@ -75,7 +75,9 @@ def load_traced_reader(
     mask = mask_of(folder, tokenizer) if factory == MASKS else None
     if factory == MASKS and mask is None:  # which no text can hold
         factory = BODY
-    network, loading = loaded(folder, lambda _: getattr(transformers, factory))
+    classes = getattr(transformers, factory)._model_mapping  # noqa: SLF001 - as its factories do
+    choose: Any = auto_factory._get_model_class  # noqa: SLF001
+    network, loading = loaded(folder, lambda stated: choose(stated, classes))
     if factory == BODY:
         network = without_pooler(network)
         loading = _without_heads(network, loading, architecture_of(values))

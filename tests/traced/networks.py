@@ -11,13 +11,13 @@ from typing import Any
 import torch
 import transformers
 
+from models.checkpoints.traced_types import causal_classes
+from models.networks.reader_makers import FACTORIES, reader_of
 from models.networks.traced import TracedConfig, TracedDecoder, class_of
 from models.networks.traced_readers import (
-    FACTORIES,
     TracedEmbedder,
     TracedMaskedWords,
     TracedReader,
-    reader_of,
 )
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
@@ -122,7 +122,9 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["layer_types"] = layers[:1] * 2
     for part in getattr(default, "sub_configs", {}):
         of_part = getattr(default, part, None)
-        if of_part is not None:  # of texts, or of other media, which are small then
+        if (
+            of_part is not None and of_part.model_type
+        ):  # of texts, or of other media, which are small then
             values[part] = tiny_config(of_part.model_type, **changes).to_dict()
     return factory(**{**values, **changes})
 
@@ -158,8 +160,10 @@ def tiny_reader(
 def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
     """A network as an import has it."""
     config = tiny_config(model_type, **changes)
-    network = tiny_network(config, class_of, gain)
     text = config.get_text_config()
+    if text is not config:  # as a folder with other media states it
+        config.architectures = [causal_classes()[model_type][-1]]
+    network = tiny_network(config, class_of, gain)
     sizes = TracedConfig(
         {**config.to_dict(), "pad_token_id": PADDING},
         text.vocab_size,

@@ -11,6 +11,7 @@ from torch import nn
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
+from models.networks.reader_makers import embedder_of
 from models.networks.traced_readers import (
     TracedAnswerer,
     TracedClassifier,
@@ -19,10 +20,15 @@ from models.networks.traced_readers import (
     TracedPairScorer,
     TracedReader,
     TracedTokenClassifier,
-    embedder_of,
 )
 from tests.decoders.rows import tokenizer
-from tests.traced.networks import class_in, tiny_config, tiny_decoder, tiny_network
+from tests.traced.networks import (
+    class_in,
+    tiny_config,
+    tiny_decoder,
+    tiny_network,
+    tiny_reader,
+)
 
 POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
 TRANSFORMER = {"type": "sentence_transformers.models.Transformer", "path": ""}
@@ -146,3 +152,9 @@ def test_no_pooler_is_left_in_an_embedder(tmp_path: Path) -> None:
     model = load_checkpoint(hub_folder(tmp_path)).model
     assert isinstance(model, TracedEmbedder)
     assert isinstance(model.network.pooler, nn.Identity)
+
+
+def test_an_encoder_decoder_is_no_reader() -> None:
+    """Its body's states are those of a second text, which a folder's texts are not."""
+    with pytest.raises(CheckpointError, match="BartModel reads a text twice, in an encoder and a"):
+        tiny_reader("bart", TracedEmbedder)
