@@ -192,7 +192,7 @@ def test_a_plan_has_the_size_of_the_graph_in_each_precision(is_tied: bool, tmp_p
         "int8-weights": quantize_blocks(graph, bits=8),
         "int4-weights": quantize_blocks(graph, bits=4),
     }
-    weights = dict(network.named_parameters())
+    weights = {name: each.detach() for name, each in network.named_parameters()}
     save_file(weights, tmp_path / "model.safetensors")
     headers = read_headers(tmp_path / "model.safetensors")
     plan = Plan(
