@@ -22,6 +22,7 @@ from commands.folders.settings import FolderSettings
 from models.recipes.import_settings import ImportSettings
 from service.contract.files import find_folders
 from service.errors import SettingError
+from service.open_ports import Opened
 from service.settings import Settings, join_address
 
 if TYPE_CHECKING:
@@ -85,29 +86,31 @@ def _wishes(values: Mapping[str, Any], of_folders: dict[str, Any], adapter: list
 
 
 def _serve(try_models: bool, log_level: str, **values: Any) -> None:
-    from service.app import App  # heavy: only when serving
-    from service.app import serve as serve_until_stopped
+    from service.app import serve as serve_until_stopped  # heavy: only when serving
     from service.observe.logs import configure
 
     settings = Settings(**values)
     configure(settings.log_format, log_level, settings.max_log_repeats, errors)
 
-    async def on_ready(app: App) -> None:
+    async def on_ready(server: Opened) -> None:
+        ports = server.ports
+        address = join_address(settings.host, ports.grpc)
         if try_models:
-            await asyncio.to_thread(_try_models, join_address(settings.host, app.grpc_port))
-        address = join_address(settings.host, app.grpc_port)
-        questions = (
-            first_question(facts.name, facts.task, facts.mask_token, address)
-            for facts in (model.facts() for model in app.repository.models())
-        )
+            await asyncio.to_thread(_try_models, address)
+        questions = (first_question(*model, address) for model in server.models)
         if question := next(filter(None, questions), ""):
             console.print(Text(f"try: {question}"), soft_wrap=True)
-        for line in address_lines(settings, app.grpc_port, app.metrics_port, app.http_port):
+        for line in address_lines(settings, ports.grpc, ports.metrics, ports.http):
             console.print(line, highlight=False, soft_wrap=True)
 
     if try_models and (settings.tls_cert or settings.token_file or settings.restricted_protocols):
         raise SettingError("--try-models is set, expected neither TLS nor tokens nor keys with it")
-    asyncio.run(serve_until_stopped(settings, on_ready))
+    if settings.processes > 1:
+        from commands.processes.supervisor import Supervisor
+
+        asyncio.run(Supervisor(settings, log_level).run(on_ready))
+    else:
+        asyncio.run(serve_until_stopped(settings, lambda app: on_ready(app.opened)))
 
 
 def address_lines(

@@ -26,6 +26,7 @@ from demos.keeping import keep
 from demos.server import ATTENDANT
 from demos.steps import Places
 from demos.systems import DEMOS, Demo
+from service.observe.building import FILE, file_of
 
 LOG = Path("build/background.log")
 WALL_PER_COST = 0.6  # seconds on two idle cores per second of processor time, before it is measured
@@ -44,6 +45,7 @@ class Build:
     name: str
     cost_s: float  # processor time
     build: Callable[[Run], int]
+    models: tuple[str, ...] = ()
 
 
 def gpt_of(repository: Path) -> list[Build]:
@@ -51,13 +53,18 @@ def gpt_of(repository: Path) -> list[Build]:
     if (repository / "gpt").exists():
         return []
     command = ("make", "--no-print-directory", f"{repository}/gpt")
-    return [Build("gpt", DEMOS["gpt"].cost_s, lambda run: run(command))]
+    return [Build("gpt", DEMOS["gpt"].cost_s, lambda run: run(command), ("gpt",))]
 
 
 def demos_of(repository: Path, folder: Path = DEFAULT_FOLDER) -> list[Build]:
     """A small model for each screen of the page, the cheapest first, without those that stand."""
     return [
-        Build(name, demo.cost_s, _building(demo, Places(folder / name), repository))
+        Build(
+            name,
+            demo.cost_s,
+            _building(demo, Places(folder / name), repository),
+            tuple(demo.models),
+        )
         for name, demo in sorted(DEMOS.items(), key=lambda item: item[1].cost_s)
         if demo.cost_s and not all((repository / model).exists() for model in demo.models)
     ]
@@ -90,10 +97,13 @@ def build_all(
     run: Run,
     say: Callable[[str], None],
     now_s: Callable[[], float] = time.monotonic,
+    plan: Callable[[Sequence[Build], float], None] = lambda _builds, _pace: None,
 ) -> None:
     """Build each, and say which joins and how long the others take.
 
-    The time left is by the pace so far: other work, requests among it, makes it longer.
+    `plan` gets those that are left, and the seconds that a second of their cost takes, before each
+    build and at the end. The time left is by the pace so far: other work, requests among it, makes
+    it longer.
     """
     total_s = sum(build.cost_s for build in builds)
     names = ", ".join(build.name for build in builds)
@@ -103,6 +113,7 @@ def build_all(
     )
     began_s, done_s = now_s(), 0.0
     for number, build in enumerate(builds, 1):
+        plan(builds[number - 1 :], (now_s() - began_s) / done_s if done_s else WALL_PER_COST)
         exit_code = build.build(run)
         done_s += build.cost_s
         if exit_code:
@@ -112,6 +123,7 @@ def build_all(
         if number < len(builds):
             left_s = (total_s - done_s) * (now_s() - began_s) / done_s
             say(f"{number} of {len(builds)} done, {minutes(left_s)} left")
+    plan((), WALL_PER_COST)
 
 
 class Runner:
@@ -155,11 +167,37 @@ class Runner:
             process.wait(STOP_LIMIT_S)
 
 
-def build_beside(builds: Sequence[Build], server: int) -> None:
+class Plan:
+    """What is being built, in a file of the repository from which the server tells its page."""
+
+    def __init__(self, repository: Path) -> None:
+        self._path = repository / FILE
+
+    def __call__(self, builds: Sequence[Build], pace: float) -> None:
+        if not builds:
+            self.end()
+            return
+        planned = [(build.name, build.models, max(1.0, build.cost_s * pace)) for build in builds]
+        staging = self._path.with_name(f"{FILE}.new")
+        with contextlib.suppress(OSError):  # what cannot be written is not shown
+            staging.write_text(file_of(time.time(), planned))
+            staging.rename(self._path)
+
+    def renew(self) -> None:
+        """Say that the builder still runs."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path)
+
+    def end(self) -> None:
+        """Take the file away."""
+        self._path.unlink(missing_ok=True)
+
+
+def build_beside(builds: Sequence[Build], server: int, repository: Path) -> None:
     """Build until all stand, a signal comes, or the process of that number, our parent, ends."""
     os.nice(PRIORITY)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    runner = Runner(LOG)
+    runner, plan = Runner(LOG), Plan(repository)
 
     def stop(*_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -169,6 +207,7 @@ def build_beside(builds: Sequence[Build], server: int) -> None:
     def watch() -> None:
         while os.getppid() == server:
             time.sleep(PARENT_POLL_S)
+            plan.renew()
         runner.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -179,7 +218,7 @@ def build_beside(builds: Sequence[Build], server: int) -> None:
         if not runner.is_stopped:
             console.print(line)
 
-    build_all(builds, runner, say)
+    build_all(builds, runner, say, plan=plan)
     if runner.is_stopped:
         console.print("building stopped; the same command goes on from here")
 
@@ -191,7 +230,7 @@ def main(repository: Path, *, has_all: bool, flags: Sequence[str] = ()) -> None:
         server = os.getpid()
         if os.fork() == 0:
             try:
-                build_beside(builds, server)
+                build_beside(builds, server, repository)
             finally:
                 os._exit(0)
     polling = ("--model-control-mode", "poll", "--repository-poll-s", str(POLL_S))

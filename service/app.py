@@ -10,6 +10,7 @@ docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 import asyncio
+import functools
 import gc
 import logging
 import os
@@ -27,6 +28,7 @@ from service.api.calls import CallObserver, Calls
 from service.api.operations import Operations, server_operations
 from service.descriptors import settings_within_files
 from service.errors import SettingError
+from service.observe.building import builds_in
 from service.observe.heartbeat import Heartbeat
 from service.observe.live import live_numbers
 from service.observe.logs import RequestLog
@@ -34,7 +36,7 @@ from service.observe.metrics import Metrics
 from service.observe.observers import Observers
 from service.observe.trace_files import Tracing
 from service.observe.watchdog import Watchdog
-from service.open_ports import Ports, log_open_ports
+from service.open_ports import Opened, Ports, log_open_ports
 from service.repository.loading import Openers
 from service.repository.repository import ModelRepository
 from service.rpc.health import LIVENESS, READINESS
@@ -47,6 +49,7 @@ from service.settings import Settings, join_address
 if TYPE_CHECKING:
     from service.http.server import HttpServer
     from service.observe.telemetry import Telemetry
+    from service.team.siblings import Siblings
 
 logger = logging.getLogger(__name__)
 # How long a thread may keep the interpreter while another wants it. The default, 5 ms, is
@@ -63,8 +66,14 @@ EXIT_LIMIT_S = 2.0  # from the end of `serve` to that of the process
 class App:
     """One server process. `start` returns once every model is loaded or has failed."""
 
-    def __init__(self, settings: Settings, openers: Openers = DEFAULT_OPENERS) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        openers: Openers = DEFAULT_OPENERS,
+        siblings: "Siblings | None" = None,
+    ) -> None:
         self._settings = settings
+        self._siblings = siblings
         self._tracing = Tracing(Path(settings.trace_folder) if settings.trace_folder else None)
         self._telemetry = _telemetry(settings)
         self._metrics = Metrics()
@@ -76,7 +85,10 @@ class App:
         answered = server_operations(
             settings, self.repository, self._admission, self._tracing, calls
         )
-        self._rpc = RpcServer(settings, answered, self._admission, calls)
+        is_shared = siblings is not None
+        if siblings is not None:
+            answered = siblings.as_one(answered, self._admission)
+        self._rpc = RpcServer(settings, answered, self._admission, calls, is_shared=is_shared)
         self._http = self._http_server(answered, calls) if settings.http_port >= 0 else None
         self.http_port = None if self._http is None else self._http.port
         self._health = self._rpc.health
@@ -98,7 +110,15 @@ class App:
     def _http_server(self, operations: Operations, calls: Calls) -> "HttpServer":
         from service.http.server import HttpServer  # its libraries take their time to be imported
 
-        return HttpServer(self._settings, operations, self._admission, calls, self, self.repository)
+        return HttpServer(
+            self._settings,
+            operations,
+            self._admission,
+            calls,
+            self,
+            self.repository,
+            is_shared=self._siblings is not None,
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -113,9 +133,17 @@ class App:
             return "the ports are being opened"
         return self._reason_of(READINESS)
 
+    @property
+    def opened(self) -> Opened:
+        """The ports and the models that are served now."""
+        ports = Ports(self.grpc_port, self.metrics_port, self.http_port, self.admin_port)
+        facts = [model.facts() for model in self.repository.models()]
+        return Opened(ports, tuple((each.name, each.task, each.mask_token) for each in facts))
+
     def metrics_page(self) -> bytes:
         """All metrics, as Prometheus reads them."""
-        return self._metrics.page()
+        page = self._metrics.page()
+        return page if self._siblings is None else self._siblings.page(page)
 
     @property
     def page_in_words(self) -> str:
@@ -127,8 +155,11 @@ class App:
         return f"; the page is http{'s' if settings.tls_cert else ''}://{address}/"
 
     def live_numbers(self) -> dict[str, Any]:
-        """The numbers that change from second to second."""
-        return live_numbers(self._metrics)
+        """The numbers that change from second to second, and what is built beside the server."""
+        numbers = live_numbers(self._metrics)
+        if self._siblings is not None:
+            numbers = self._siblings.numbers(numbers)
+        return numbers | {"builds": builds_in(self._settings.model_repository, time.time())}
 
     @property
     def is_live(self) -> bool:
@@ -155,6 +186,9 @@ class App:
             asyncio.create_task(self._heartbeat.keep()),
             asyncio.create_task(self._watchdog.watch()),
         ]
+        if self._siblings is not None:
+            numbers = functools.partial(live_numbers, self._metrics)
+            await self._siblings.start(self.metrics_port, self._metrics.page, numbers)
         metrics = join_address(settings.metrics_host, self.metrics_port)
         logger.info("metrics are open on %s", metrics)
         if settings.open_ports == "start":
@@ -252,6 +286,8 @@ class App:
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close, MIN_CLOSE_S)
         await asyncio.to_thread(self._metrics_server.stop)
+        if self._siblings is not None:
+            await self._siblings.stop()
         for task in self._watching:
             task.cancel()
 
@@ -291,12 +327,13 @@ async def serve(
     settings: Settings,
     on_ready: Callable[[App], Awaitable[None]],
     openers: Openers = DEFAULT_OPENERS,
+    siblings: "Siblings | None" = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP, then drain. `on_ready` is called once it is ready."""
     started_s = time.monotonic()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    numbers = _stopping_signals()
+    numbers = stopping_signals()
     for number in numbers:  # first of all: loading takes its time
         loop.add_signal_handler(number, stopping.set)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -305,7 +342,7 @@ async def serve(
     load_onnxruntime()
     gc.freeze()  # what was imported stays
     gc.set_threshold(COLLECT_EVERY)
-    app = App(settings, openers)
+    app = App(settings, openers, siblings)
     starting = asyncio.create_task(app.start())
     stopped = asyncio.create_task(stopping.wait())
     try:
@@ -330,7 +367,7 @@ async def serve(
         _end_soon()
 
 
-def _stopping_signals() -> list[signal.Signals]:
+def stopping_signals() -> list[signal.Signals]:
     """The signals that drain: SIGHUP too, unless the process was started to outlive its terminal.
 
     A closed terminal and some supervisors send it. Nothing is left to be read again: certificates

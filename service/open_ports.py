@@ -18,6 +18,14 @@ class Ports:
     admin: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A server that is ready: its ports, and each model's name, task and mask token."""
+
+    ports: Ports
+    models: tuple[tuple[str, str, str], ...]
+
+
 def log_open_ports(settings: Settings, ports: Ports) -> None:
     """Log each port's protection; warn if other machines reach one without TLS or tokens."""
     is_guarded = settings.token_file or settings.tls_client_ca

@@ -231,6 +231,13 @@ class Settings:
         0,
         1024,
     )
+    processes: int = _computing(
+        1,
+        "Processes that serve together on the same ports, each with its share of the processors, "
+        "its own copy of the models, and the bounds of one server; 1 suits most machines.",
+        1,
+        256,
+    )
     can_spin: bool = _computing(
         False,
         "Let idle compute threads poll for work; they then take processor time from gRPC.",

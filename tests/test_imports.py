@@ -43,7 +43,8 @@ ROOMS = {
     "service/grammars": Room("errors runtime"),
     "service/observe": Room(
         "errors records settings",
-        "heartbeat live logs metrics observers server statistics telemetry trace_files watchdog",
+        "building heartbeat live logs metrics observers server statistics telemetry trace_files"
+        " watchdog",
     ),
     "service/batching": Room(
         "errors records contract runtime", "collate engine limits queue request"
@@ -150,8 +151,9 @@ ROOMS = {
     ),
     "service/open_ports": Room("settings"),
     "service/descriptors": Room("errors settings"),
+    "service/team": Room("errors api serving", "siblings merging"),
     "service/app": Room(
-        "errors settings runtime observe repository api rpc http open_ports descriptors"
+        "errors settings runtime observe repository api rpc http open_ports descriptors team"
     ),
     "models/errors": Room(),
     "models/choices": Room(),
@@ -242,8 +244,10 @@ ROOMS = {
         "errors flags models/errors export/errors export/settings export/adapters"
     ),
     "commands/export_runs": Room("models export service/contract"),
+    "commands/processes": Room("errors service", "supervisor"),
     "commands/serve": Room(
-        "ask ask/options errors flags folders train/messages models/recipes/import_settings service"
+        "ask ask/options errors flags folders processes train/messages"
+        " models/recipes/import_settings service"
     ),
     "commands/variables": Room("errors"),
     "commands/missing": Room(),
@@ -251,7 +255,7 @@ ROOMS = {
     "commands/help_panels": Room(),
     "commands/main": Room("ask ask/client ask/verbs errors help service/errors"),
     "commands/__main__": Room("ask/client main service"),
-    "demos": Room("commands models export service/calls service/errors"),
+    "demos": Room("commands models export service/calls service/errors service/observe"),
     "loadtests/load": Room("service models"),
     "loadtests/measure": Room("load service models export commands/main"),
     "loadtests/compare": Room("load measure service models export"),
@@ -278,10 +282,13 @@ OWNERS = {
         "service/observe/metrics.py",
         "service/observe/generation.py",
         "service/observe/server.py",
+        "service/team/merging.py",
+        "commands/processes/supervisor.py",
     ),
     "opentelemetry": ("service/observe/telemetry.py",),
     "grpc": (
         "service/rpc/",
+        "service/team/siblings.py",
         *(f"{ASKING}client/{name}.py" for name in ("access", "grpc_transport", "health")),
     ),
     "grpc_health": ("service/rpc/", f"{ASKING}client/health.py"),

@@ -35,9 +35,10 @@ from models.networks.decoder_readers import DecoderEmbedder, DecoderReader, with
 from models.networks.gpt import GPT
 from models.networks.heads import TextEmbedder
 from models.networks.llama import Llama
+from models.networks.reader_makers import embedder_of
 from models.networks.retrieval import TermEmbedder, ThreeWayEmbedder
 from models.networks.traced import TracedDecoder
-from models.networks.traced_readers import TracedEmbedder, TracedReader, embedder_of
+from models.networks.traced_readers import TracedEmbedder, TracedReader
 from models.networks.vector_maps import VectorMaps, VectorNorm
 from models.recipes.import_settings import ONE_OUTPUT_TASKS, ImportSettings
 

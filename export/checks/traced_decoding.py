@@ -34,12 +34,13 @@ from export.checks.rounding import InFloat64
 from export.errors import ExportError
 from export.graphs.cached_decoder import OPERATOR
 from export.graphs.graph import OPSET, open_session
-from export.graphs.traced.attention import Layer, asking, repeated
+from export.graphs.traced.attention import asking, repeated
+from export.graphs.traced.calls import Layer
 from export.graphs.traced.decoder import looked
 from export.graphs.traced.states import kernels_replaced
 from models.networks.traced import EAGER, TracedDecoder
 
-LIMIT = 1e-5  # of the largest logit, or of 1: float32 in another order of sums
+LIMIT = 1e-5  # of the largest logit, or as it is where that is below 1: float32 adds in any order
 NEIGHBOUR_LIMIT = 1e-4
 BEYOND = 9  # tokens of a prompt behind a window
 CHUNKS_OF_STATES = (1, 7, CHUNK_TOKENS)  # tokens of pieces of a prompt, which carry states on

@@ -26,7 +26,7 @@ from export.checks.traced_decoding import (
 )
 from export.errors import ExportError
 from export.graphs.graph import OPSET, open_session
-from export.graphs.traced.attention import Layer
+from export.graphs.traced.calls import Layer
 from export.graphs.traced.rows import NODE, layers_of_reader
 from models.networks.traced_readers import TracedReader, network_of
 

@@ -25,8 +25,8 @@ from models.checkpoints.traced_types import BODY, MASKS, check_config, factory_o
 from models.checkpoints.ways_out import ELSEWHERE
 from models.errors import CheckpointError
 from models.json_files import read_object
+from models.networks.reader_makers import FACTORIES, reader_of
 from models.networks.traced_readers import (
-    FACTORIES,
     TracedAnswerer,
     TracedClassifier,
     TracedEmbedder,
@@ -34,7 +34,6 @@ from models.networks.traced_readers import (
     TracedPairScorer,
     TracedReader,
     TracedTokenClassifier,
-    reader_of,
     without_pooler,
 )
 

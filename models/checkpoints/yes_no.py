@@ -23,8 +23,9 @@ from models.errors import CheckpointError, SettingError, reason, shown
 from models.networks.decoder_readers import DecoderPairScorer, without_output
 from models.networks.gpt import GPT
 from models.networks.llama import Llama
+from models.networks.reader_makers import is_linear, yes_no_scorer_of
 from models.networks.traced import TracedDecoder
-from models.networks.traced_readers import TracedYesNoScorer, is_linear, yes_no_scorer_of
+from models.networks.traced_readers import TracedYesNoScorer
 
 Scorer: TypeAlias = DecoderPairScorer | TracedYesNoScorer
 QUERY, DOCUMENT = "{query}", "{document}"

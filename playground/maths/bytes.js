@@ -7,11 +7,11 @@ export const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).toUp
 
 /** The text of whole characters; null of a part of one. */
 export function textOf(bytes) {
-  try { return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes); } catch { return null; }
+	try { return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes); } catch { return null; }
 }
 
 /** Whole numbers, whatever stands between them; null where something else is there. */
 export function idsOf(text) {
-  const parts = text.split(/[\s,;[\]]+/).filter(Boolean);
-  return parts.every((part) => /^\d{1,9}$/.test(part)) ? parts.map(Number) : null;
+	const parts = text.split(/[\s,;[\]]+/).filter(Boolean);
+	return parts.every((part) => /^\d{1,9}$/.test(part)) ? parts.map(Number) : null;
 }

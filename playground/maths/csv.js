@@ -4,6 +4,6 @@
 const FORMULA = /^[=+@\t\r]|^-(?![\d.])/;
 
 export const writeCsv = (rows) => rows.map((row) => row.map((value) => {
-  const text = typeof value === "string" && FORMULA.test(value) ? `'${value}` : String(value ?? "");
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+	const text = typeof value === "string" && FORMULA.test(value) ? `'${value}` : String(value ?? "");
+	return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }).join(",") + "\n").join("");

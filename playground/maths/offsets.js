@@ -2,9 +2,9 @@
 
 /** The index in UTF-16 of a code point. @param offset in code points */
 export function toUtf16(text, offset) {
-  let index = 0;
-  for (; offset > 0 && index < text.length; offset--) index += text.codePointAt(index) > 0xffff ? 2 : 1;
-  return index;
+	let index = 0;
+	for (; offset > 0 && index < text.length; offset--) index += text.codePointAt(index) > 0xffff ? 2 : 1;
+	return index;
 }
 
 /** The number of code points before an index. @param index in UTF-16 */

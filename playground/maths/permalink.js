@@ -2,10 +2,9 @@
 
 const MOST_CHARACTERS = 4096; // of one value; a longer text is left out, and saved as a file instead
 
-/** @returns {{id: string, values: Record<string, string>}} */
 export function parse(hash) {
-  const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  return { id: path, values: Object.fromEntries(new URLSearchParams(query)) };
+	const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+	return { id: path, values: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 const textOf = (value) => (typeof value === "string" ? value : JSON.stringify(value));
@@ -13,12 +12,11 @@ const textOf = (value) => (typeof value === "string" ? value : JSON.stringify(va
 /** Whether an address leaves the value out. */
 export const isTooLong = (value) => textOf(value)?.length > MOST_CHARACTERS;
 
-/** @param values those that differ from their defaults */
 export function write(id, values) {
-  const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(values)) {
-    const text = textOf(value);
-    if (text !== undefined && !isTooLong(value)) query.set(name, text);
-  }
-  return `#/${id}${query.size ? `?${query}` : ""}`;
+	const query = new URLSearchParams();
+	for (const [name, value] of Object.entries(values)) {
+		const text = textOf(value);
+		if (text !== undefined && !isTooLong(value)) query.set(name, text);
+	}
+	return `#/${id}${query.size ? `?${query}` : ""}`;
 }

@@ -2,16 +2,16 @@
 
 /** Collects pieces; `push` gives the data of the events that are whole. */
 export class EventReader {
-  #left = "";
+	#left = "";
 
-  push(piece) {
-    const blocks = (this.#left + piece).replace(/\r\n?(?!$)/g, "\n").split("\n\n");
-    this.#left = blocks.pop();
-    return blocks.map(dataOf).filter((data) => data !== null);
-  }
+	push(piece) {
+		const blocks = (this.#left + piece).replace(/\r\n?(?!$)/g, "\n").split("\n\n");
+		this.#left = blocks.pop();
+		return blocks.map(dataOf).filter((data) => data !== null);
+	}
 }
 
 function dataOf(block) {
-  const lines = block.split("\n").filter((line) => line.startsWith("data:"));
-  return lines.length ? lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n") : null;
+	const lines = block.split("\n").filter((line) => line.startsWith("data:"));
+	return lines.length ? lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n") : null;
 }

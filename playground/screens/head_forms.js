@@ -3,16 +3,15 @@
 import { strongest } from "../maths/attention.js";
 import { writeCsv } from "../maths/csv.js";
 import { fixed } from "../maths/numbers.js";
-import { download, fill } from "../parts/h.js";
+import { download, fill, table } from "../parts/page.js";
 import { heatMap } from "../parts/heat_map.js";
-import { table } from "../parts/shapes.js";
 
 const MOST_ROWS = 200; // of the table
 const LINE = ["query", "from", "key", "to", "weight"];
 
 export function drawMatrix({ grid, matrix, queries, keys, title }) {
-  const name = (token, index) => `${token.name} ${index}`;
-  fill(grid, heatMap({ label: `Weights of ${title}`, values: matrix, rows: queries.map(name), columns: keys.map(name), summary: "Rows are queries, columns are keys.", cell: 24 }));
+	const name = (token, index) => `${token.name} ${index}`;
+	fill(grid, heatMap({ label: `Weights of ${title}`, values: matrix, rows: queries.map(name), columns: keys.map(name), summary: "Rows are queries, columns are keys.", cell: 24 }));
 }
 
 /** Cells as lines, the strongest first. */

@@ -1,76 +1,62 @@
-// A form made from a model's metadata, which sends any tensors, as JSON or in binary.
+// A form made from a model's metadata, which sends any tensors.
 
-import { ApiError, request } from "../api/client.js";
+import { ApiError } from "../api/client.js";
 import { plural } from "../maths/numbers.js";
-import { pack, unpack } from "../maths/tensors.js";
 import * as controls from "../parts/controls.js";
-import { fill, h } from "../parts/h.js";
+import { fill, h, table } from "../parts/page.js";
 import { heatMap } from "../parts/heat_map.js";
-import { table } from "../parts/shapes.js";
 
 const MOST_SHOWN = 512, MOST_SIDE = 128;
 
-/** @param path that takes the tensors */
 export function tensorConsole(screen, path, metadata, config, model) {
-  const isOptional = (name) => config?.input?.find((input) => input.name === name)?.optional, result = h("div", { class: "stack" });
-  const inputs = metadata.inputs.map(({ name, datatype, shape }) => {
-    const title = `${name} (${datatype}${isOptional(name) ? ", optional" : ""})`, isText = datatype === "BYTES" && !isOptional(name);
-    return { name, datatype, shape: controls.text(`${name}-shape`, { label: `Shape of ${name}`, rows: 1, value: shape.map((size) => (size < 0 ? 1 : size)).join(", ") }),
-      data: controls.text(`${name}-data`, { label: title, rows: 2, isCode: true, value: isText ? JSON.stringify([model?.example ?? "text"]) : "", placeholder: isOptional(name) ? "Left out" : "[1, 2, 3]" }) };
-  });
-  const form = controls.choice(`form`, { label: "Form", options: ["JSON", "binary"], value: "JSON" });
+	const isOptional = (name) => config?.input?.find((input) => input.name === name)?.optional, result = h("div.stack");
+	const inputs = metadata.inputs.map(({ name, datatype, shape }) => {
+		const title = `${name} (${datatype}${isOptional(name) ? ", optional" : ""})`, isText = datatype === "BYTES" && !isOptional(name);
+		return { name, datatype, shape: controls.text(`${name}-shape`, { label: `Shape of ${name}`, rows: 1, value: shape.map((size) => (size < 0 ? 1 : size)).join(", ") }),
+			data: controls.text(`${name}-data`, { label: title, rows: 2, isCode: true, value: isText ? JSON.stringify([model?.example ?? "text"]) : "", placeholder: isOptional(name) ? "Left out" : "[1, 2, 3]" }) };
+	});
 
-  /** Says at a field of an input what is wrong there. @returns for the whole form */
-  function fault(input, field, text) {
-    input[field].error(text);
-    input[field].focus();
-    return new ApiError(400, `${input.name} is not as the model takes it.`);
-  }
+	/** Says at a field of an input what is wrong there. @returns for the whole form */
+	function fault(input, field, text) {
+		input[field].error(text);
+		input[field].focus();
+		return new ApiError(400, `${input.name} is not as the model takes it.`);
+	}
 
-  function read(input) {
-    const { name, datatype } = input, shape = input.shape.value.split(",").map((size) => (size.trim() ? Number(size) : NaN));
-    let data;
-    try {
-      data = JSON.parse(input.data.value).flat(Infinity);
-    } catch { throw fault(input, "data", "Expected a list as JSON has it."); }
-    if (!shape.every((size) => Number.isInteger(size) && size >= 0)) throw fault(input, "shape", "Expected whole numbers with commas between them.");
-    const room = shape.reduce((product, size) => product * size, 1);
-    if (room !== data.length) throw fault(input, "shape", `The shape has room for ${plural(room, "value")}, and the data ${data.length === 1 ? "is" : "are"} ${data.length}.`);
-    return { name, datatype, shape, data };
-  }
+	function read(input) {
+		const { name, datatype } = input, shape = input.shape.value.split(",").map((size) => (size.trim() ? Number(size) : NaN));
+		let data;
+		try {
+			data = JSON.parse(input.data.value).flat(Infinity);
+		} catch { throw fault(input, "data", "Expected a list as JSON has it."); }
+		if (!shape.every((size) => Number.isInteger(size) && size >= 0)) throw fault(input, "shape", "Expected whole numbers with commas between them.");
+		const room = shape.reduce((product, size) => product * size, 1);
+		if (room !== data.length) throw fault(input, "shape", `The shape has room for ${plural(room, "value")}, and the data ${data.length === 1 ? "is" : "are"} ${data.length}.`);
+		return { name, datatype, shape, data };
+	}
 
-  async function send(tools) {
-    for (const { shape, data } of inputs) [shape, data].forEach((field) => field.error(""));
-    const body = { inputs: inputs.filter(({ data }) => data.value.trim()).map(read) };
-    try {
-      await infer(tools, body);
-    } catch (error) {
-      const about = inputs.find(({ name }) => error.message.includes(`'${name}'`));
-      throw about ? fault(about, /shape|dimension|batch size/.test(error.message) ? "shape" : "data", error.message.replace(/^\[request id: .*?\] | NOTE: .*/g, "")) : error;
-    }
-  }
+	async function send({ call }) {
+		for (const { shape, data } of inputs) [shape, data].forEach((field) => field.error(""));
+		const body = { inputs: inputs.filter(({ data }) => data.value.trim()).map(read) };
+		try {
+			fill(result, (await call(path, body)).outputs.map(output));
+		} catch (error) {
+			const about = inputs.find(({ name }) => error.message.includes(`'${name}'`));
+			throw about ? fault(about, /shape|dimension|batch size/.test(error.message) ? "shape" : "data", error.message.replace(/^\[request id: .*?\] | NOTE: .*/g, "")) : error;
+		}
+	}
 
-  async function infer({ signal, call }, body) {
-    let answer;
-    if (form.value === "JSON") answer = await call(path, body);
-    else {
-      const { body: bytes, length } = pack(body), response = await request(path, { body: bytes, signal, headers: { "inference-header-content-length": String(length) } });
-      answer = unpack(new Uint8Array(await response.arrayBuffer()), Number(response.headers.get("inference-header-content-length")));
-    }
-    fill(result, answer.outputs.map(output));
-  }
-
-  const line = h("div"), panel = h("div", { class: "stack" }, inputs.map(({ shape, data }) => h("div", { class: "fields" }, data.element, shape.element)), form.element, line, result);
-  screen.action(send, { label: "Send", into: line });
-  screen.runButton.type = "button";
-  screen.runButton.addEventListener("click", () => screen.run());
-  return panel;
+	const line = h("div"), panel = h("div.stack", inputs.map(({ shape, data }) => h("div.fields", data.element, shape.element)), line, result);
+	screen.action(send, { label: "Send", into: line });
+	screen.runButton.type = "button";
+	screen.runButton.addEventListener("click", () => screen.run());
+	return panel;
 }
 
 function output({ name, datatype, shape, data }) {
-  const text = JSON.stringify(data.slice(0, MOST_SHOWN)), columns = shape.at(-1), rows = data.length / columns, isMap = rows > 1 && columns > 1 && rows <= MOST_SIDE && columns <= MOST_SIDE && datatype.startsWith("FP");
-  const numbers = (size) => Array.from({ length: size }, (_, index) => String(index));
-  return h("section", { class: "stack" }, table(["Output", "Type", "Shape", "Values"], [[name, datatype, `[${shape.join(", ")}]`, data.length]], { caption: name }),
-    isMap ? heatMap({ label: name, values: data.map(Number), rows: numbers(rows), columns: numbers(columns), isSigned: true, cell: 20 }) : null,
-    h("pre", { class: "code", tabIndex: 0, "aria-label": `Values of ${name}` }, data.length > MOST_SHOWN ? `${text.slice(0, -1)}, … ${data.length - MOST_SHOWN} more]` : text));
+	const text = JSON.stringify(data.slice(0, MOST_SHOWN)), columns = shape.at(-1), rows = data.length / columns, isMap = rows > 1 && columns > 1 && rows <= MOST_SIDE && columns <= MOST_SIDE && datatype.startsWith("FP");
+	const numbers = (size) => Array.from({ length: size }, (_, index) => String(index));
+	return h("section.stack", table(["Output", "Type", "Shape", "Values"], [[name, datatype, `[${shape.join(", ")}]`, data.length]], { caption: name }),
+		isMap ? heatMap({ label: name, values: data.map(Number), rows: numbers(rows), columns: numbers(columns), isSigned: true, cell: 20 }) : null,
+		h("pre.code", { tabIndex: 0, "aria-label": `Values of ${name}` }, data.length > MOST_SHOWN ? `${text.slice(0, -1)}, … ${data.length - MOST_SHOWN} more]` : text));
 }

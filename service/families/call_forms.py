@@ -3,10 +3,12 @@
 A call stands between marks: those around all calls (`opening`, `closing`), around each (`before`,
 `behind`) and between two. `begin` is the mark by which calls are told from text, and `end` is what
 may stand behind them. A row without `named` and `keys` has an object of JSON for a call. In others
-the name comes first, then `named`, and behind it the arguments: an object of JSON, or one value
-after the other between the marks of `keys`. What is read may have other spaces around marks. Pure.
+the name comes first, then `named`, and behind it the arguments: an object of JSON, `literals` of
+another language, or one value after the other between the marks of `keys`. What is read may have
+other spaces around marks. Pure.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,6 +21,16 @@ class Keys:
     close: str  # between name and value
     value_close: str
     close_of_others: str = ""  # in place of `close`, before a value that is no text
+
+
+@dataclass(frozen=True, slots=True)
+class Literals:
+    """How arguments are written that are no JSON: names and values between brackets."""
+
+    close: str  # the bracket behind them
+    equals: str  # between a name and its value
+    quote: str = ""  # the mark around texts, which are written as they are; empty: as in Python
+    between: str = ", "
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,10 @@ class CallForm:
     name_ends: tuple[str, ...] = ()  # that are not `named` itself, but stand before it
     index: str = ""  # an expression of what stands behind the name
     keys: Keys | None = None
+    literals: Literals | None = None
     turn: str = ""  # what a family may write before `begin`
+    others: tuple[str, ...] = ()  # what may stand in place of `begin`, as far as the name
+    first: str = ""  # such a one that only begins an output
     is_bare: bool = False  # required calls are written without a mark
     may_follow_text: bool = True
 
@@ -47,6 +62,25 @@ class CallForm:
     def is_marked(self) -> bool:
         """Whether marks, and not keys of JSON, tell the name from the arguments."""
         return bool(self.named or self.keys)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether brackets may stand around several calls."""
+        return not self.is_marked or (self.literals is not None and "[" in self.opening)
+
+    @property
+    def brackets(self) -> tuple[str, str] | None:
+        """Pairs around a call that has no mark of its own, by which the end of one is found."""
+        if not self.is_marked:
+            return "{[", "}]"
+        return None if self.inner or self.literals is None else ("(", ")")
+
+    @property
+    def bare_brackets(self) -> str:
+        """Brackets that begin a call without its mark."""
+        if self.is_marked:
+            return "[" if self.is_bare else ""
+        return "{["
 
     @property
     def inner(self) -> str:
@@ -62,14 +96,21 @@ class CallForm:
     def begins(self) -> tuple[str, ...]:
         """Marks by which calls are told from text."""
         inner = (self.inner,) if self.is_marked and self.inner else ()
-        return (*((f"{self.turn}{self.begin}",) if self.turn else ()), self.begin, *inner)
+        turn = (f"{self.turn}{self.begin}",) if self.turn else ()
+        return (*turn, self.begin, *self.others, *inner)
+
+    @property
+    def call_marks(self) -> tuple[str, ...]:
+        """Marks by which calls are told from thoughts, which they may end."""
+        return (f"{self.turn}{self.begin}", *self.others)
 
     @property
     def marks(self) -> tuple[str, ...]:
         """Marks in which special tokens may be."""
         around = (self.begin, self.end, self.opening, self.closing, self.before, self.behind)
         of_keys = (self.keys.open, self.keys.close, self.keys.value_close) if self.keys else ()
-        return (*around, self.named, self.turn, *of_keys)
+        quote = (self.literals.quote,) if self.literals else ()
+        return (*around, self.named, self.turn, *self.others, *of_keys, *quote)
 
 
 _SECTION = "\uff5ctool\u2581call"
@@ -86,6 +127,22 @@ _GLM = CallForm(
     behind="</tool_call>",
     between="\n",
 )
+
+
+_PYTHON = Literals(")", "=")
+
+
+def _gemma(begin: str, end: str, quote: str) -> CallForm:
+    """The form of calls of Gemma, whose texts stand between marks of their own."""
+    return CallForm(
+        begin,
+        (f"{begin}call:",),
+        end,
+        before=f"{begin}call:",
+        behind=end,
+        named="{",
+        literals=Literals("}", ":", quote, ","),
+    )
 
 
 def _listed(begin: str, sign: str = "", end: str = "") -> CallForm:
@@ -162,6 +219,39 @@ CALL_FORMS: Mapping[str, CallForm] = {
         behind=_CALL_END,
         closing=_CALLS_END,
     ),
+    "gemma": _gemma("<start_function_call>", "<end_function_call>", "<escape>"),
+    "gemma-4": _gemma("<|tool_call>", "<tool_call|>", '<|"|>'),
+    "lfm2": CallForm(
+        "<|tool_call_start|>",
+        ("<|tool_", "_start|>"),
+        end="<|tool_call_end|>",
+        opening="<|tool_call_start|>[",
+        named="(",
+        literals=_PYTHON,
+        between=", ",
+        closing="]<|tool_call_end|>",
+    ),
+    "olmo-3": CallForm(
+        "<function_calls>",
+        ("<function_calls>",),
+        end="</function_calls>",
+        opening="<function_calls>",
+        named="(",
+        literals=_PYTHON,
+        between="\n",
+        closing="</function_calls>",
+    ),
+    "pythonic": CallForm(
+        "<|python_start|>",
+        ("[func_name1(",),
+        end="<|python_end|>",
+        opening="[",
+        named="(",
+        literals=_PYTHON,
+        between=", ",
+        closing="]",
+        is_bare=True,
+    ),
     "kimi": CallForm(
         "<|tool_calls_section_begin|>",
         ("<|tool_calls_section_begin|>",),
@@ -183,6 +273,12 @@ CALL_FORMS: Mapping[str, CallForm] = {
         name_ends=(" ", "<"),
         behind="",
         turn="<|end|><|start|>assistant",
+        others=(
+            "<|end|><|start|>assistant to=functions.",
+            "<|end|><|start|>assistant<|channel|>analysis to=functions.",
+            "<|channel|>analysis to=functions.",
+        ),
+        first="to=functions.",
         may_follow_text=False,
     ),
     "mistral-args": CallForm(
@@ -209,7 +305,7 @@ CALL_FORMS: Mapping[str, CallForm] = {
     ),
     "llama": CallForm(
         "<|python_tag|>",
-        ("ipython",),
+        ("ipython", '"parameters": '),
         end="<|eom_id|>",
         between="; ",
         arguments_key="parameters",
@@ -218,12 +314,17 @@ CALL_FORMS: Mapping[str, CallForm] = {
 }
 
 
+# What a template does not write: its comments, and what it compares.
+_UNWRITTEN = re.compile(r"\{#.*?#\}|\{%[-+]?\s*(?:if|elif|for)\b.*?%\}", re.DOTALL)
+
+
 def call_form_in(template: str) -> str:
-    """The name of the form whose signs a template has; empty where it declares no functions."""
+    """The name of the form that a template writes; empty where it declares no functions."""
     if "tools" not in template:
         return ""
+    written = _UNWRITTEN.sub("", template)
     return next(
-        (name for name, form in CALL_FORMS.items() if _all_in(form.signs, template)),
+        (name for name, form in CALL_FORMS.items() if _all_in(form.signs, written)),
         "",
     )
 

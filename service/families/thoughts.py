@@ -33,13 +33,17 @@ FORMS: Mapping[str, ThoughtForm] = {
         ("<|channel|>final<|message|>", "<|channel|>commentary<|message|>"),
         "<|end|><|start|>assistant",
     ),
+    "gemma-4": ThoughtForm("<|channel>thought", "<channel|>"),
     "cohere": ThoughtForm("<|START_THINKING|>", "<|END_THINKING|>"),
     "mistral": ThoughtForm("[THINK]", "[/THINK]"),
     "seed": ThoughtForm("<seed:think>", "</seed:think>"),
     "kimi": ThoughtForm("◁think▷", "◁/think▷"),
     "think": ThoughtForm("<think>", "</think>"),
 }
-_SIGNS = {"gpt-oss": "<|channel|>"}  # where a template does not write the whole marker
+_SIGNS = {
+    "gpt-oss": "<|channel|>",
+    "gemma-4": "<|channel>",
+}  # where a template does not write the whole marker
 PROMPT_END = 24  # tokens of a prompt, in which its last marker is looked for
 
 
@@ -66,12 +70,16 @@ class Thoughts:
     form: ThoughtForm
     is_open: bool  # the prompt ends within thoughts
     is_closed: bool  # the prompt ends behind thoughts, so that none follow
-    call_mark: str = ""  # begins a call of a function, with which a model may end its thoughts
+    call_marks: tuple[str, ...] = ()  # of calls of functions, with which a model may end thoughts
     keeps_spaces: bool = False  # behind thoughts, as a form of the answer has them
 
     @classmethod
     def after(
-        cls, form: ThoughtForm, prompt_end: str, continued: str = "", call_mark: str = ""
+        cls,
+        form: ThoughtForm,
+        prompt_end: str,
+        continued: str = "",
+        call_marks: tuple[str, ...] = (),
     ) -> "Thoughts":
         """`continued` is the text of a last message that is not answered, but goes on."""
         end = prompt_end.rstrip()
@@ -79,7 +87,7 @@ class Thoughts:
             form.end
         )
         is_closed = end.endswith(form.end) or (bool(continued) and not is_open)
-        return cls(form, is_open, is_closed, call_mark)
+        return cls(form, is_open, is_closed, call_marks)
 
 
 class ThoughtReader:
@@ -87,8 +95,7 @@ class ThoughtReader:
 
     def __init__(self, thoughts: Thoughts) -> None:
         self._form = thoughts.form
-        mark = thoughts.call_mark
-        self._call_mark = mark and f"{self._form.turn}{mark}"
+        self._ends = (self._form.end, *thoughts.call_marks)
         self._keeps_spaces = thoughts.keeps_spaces
         self._is_before, self._is_behind = not thoughts.is_closed, False
         self.is_inside = thoughts.is_open
@@ -135,16 +142,15 @@ class ThoughtReader:
     def _read_inside(self) -> str:
         if not self._has_thoughts:
             self._held = self._held.lstrip()
-        ends = [mark for mark in (self._form.end, self._call_mark) if mark]
-        places = [(place, mark) for mark in ends if (place := self._held.find(mark)) >= 0]
+        places = [(place, mark) for mark in self._ends if (place := self._held.find(mark)) >= 0]
         if places:
             place, mark = min(places)
             thoughts, rest = self._held[:place].rstrip(), self._held[place:]
-            taken = self._form.turn if mark == self._call_mark else mark
+            taken = mark if mark == self._form.end else self._form.turn
             self._held = rest.removeprefix(taken)
             self.is_inside, self._is_behind = False, True
             return thoughts
-        open_lengths = [_num_open(self._held, mark) for mark in ends]
+        open_lengths = [_num_open(self._held, mark) for mark in self._ends]
         certain = self._held[: len(self._held) - max(open_lengths)].rstrip()
         self._held = self._held[len(certain) :]
         self._has_thoughts = self._has_thoughts or bool(certain)

@@ -55,7 +55,10 @@ class HttpServer:
         calls: Calls,
         state: ServerState,
         repository: ModelRepository,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        """With `is_shared` other processes may have the same port."""
         elsewhere = ADMIN_METHODS if settings.admin_port >= 0 else ()
         self.front = Front(settings, operations, admission, calls, elsewhere)
         self.batches = _batches(settings, self.front, repository)
@@ -85,7 +88,9 @@ class HttpServer:
         self.front.use((*routes, *page, *openapi_routes(routes, operations)))
         self._tls = tls_context(settings)
         self._connections = Connections.of(settings, self.front, self.front.answered)
-        self._sockets = _bind(settings.http_host or settings.host, settings.http_port)
+        self._sockets = _bind(
+            settings.http_host or settings.host, settings.http_port, is_shared=is_shared
+        )
         self._listening: list[asyncio.Server] = []
         self.port: int = self._sockets[0].getsockname()[1]
 
@@ -146,7 +151,7 @@ def _batches(settings: Settings, front: Front, repository: ModelRepository) -> R
     return Runner(settings, Store(settings), ask, lambda: not repository.readiness.is_loading)
 
 
-def _bind(host: str, port: int) -> list[socket.socket]:
+def _bind(host: str, port: int, *, is_shared: bool) -> list[socket.socket]:
     """A socket for every address of the host, on one port. Raises `LoadError`.
 
     They are named as TCP: of others asyncio leaves Nagle's algorithm on, and an answer is two
@@ -162,6 +167,8 @@ def _bind(host: str, port: int) -> list[socket.socket]:
             made = socket.socket(family, kind, socket.IPPROTO_TCP)
             sockets.append(made)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             made.setblocking(False)

@@ -37,19 +37,22 @@ def with_probes(others: Application, state: Probed) -> Application:
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path in LIVE_PATHS:
-            return _told("live", state.is_live, state.lifeless_reason, start_response)
+            reason = None if state.is_live else state.lifeless_reason
+            return _told("live", reason, start_response)
         if path in READY_PATHS:
-            return _told("ready", state.is_ready, state.unready_reason, start_response)
+            reason = None if state.is_ready else state.unready_reason
+            return _told("ready", reason, start_response)
         return others(environ, start_response)
 
     return answer
 
 
-def _told(name: str, holds: bool, reason: str, start_response: StartResponse) -> list[bytes]:
-    content: dict[str, Any] = {name: holds}
-    if not holds:
+def _told(name: str, reason: str | None, start_response: StartResponse) -> list[bytes]:
+    """The answer that it holds, or the reason why it does not."""
+    content: dict[str, Any] = {name: reason is None}
+    if reason is not None:
         content["error"] = reason
     body = json.dumps(content).encode()
     headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-    start_response("200 OK" if holds else "503 Service Unavailable", headers)
+    start_response("200 OK" if reason is None else "503 Service Unavailable", headers)
     return [body]

@@ -17,11 +17,14 @@ def check_port(host: str, port: int, purpose: str, flags: tuple[str, str]) -> No
     keep_port(host, port, purpose, flags).close()
 
 
-def keep_port(host: str, port: int, purpose: str, flags: tuple[str, str]) -> socket.socket:
+def keep_port(
+    host: str, port: int, purpose: str, flags: tuple[str, str], *, is_shared: bool = False
+) -> socket.socket:
     """A socket that is bound to an address of the host and does not listen.
 
-    Another may listen there meanwhile if it sets SO_REUSEADDR, as gRPC's does. Raises `LoadError`;
-    `flags` name host and port.
+    Another may listen there meanwhile if it sets SO_REUSEADDR, as gRPC's does; with `is_shared`
+    several may listen, each of which sets SO_REUSEPORT. Raises `LoadError`; `flags` name host and
+    port.
     """
     bare = host.removeprefix("[").removesuffix("]")
     refused = OSError()
@@ -33,6 +36,8 @@ def keep_port(host: str, port: int, purpose: str, flags: tuple[str, str]) -> soc
             kept = socket.socket(family, kind, protocol)
             try:
                 kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if is_shared:
+                    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 kept.bind(place)
             except OSError as error:
                 kept.close()

@@ -48,7 +48,10 @@ class RpcServer:
         operations: Operations,
         admission: Admission,
         calls: Calls,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        """With `is_shared` other processes may have the same ports."""
         self.health = HealthService(SERVICES)
         self._settings = settings
         self._admission = admission
@@ -60,15 +63,23 @@ class RpcServer:
         self._servers: list[grpc.aio.Server] = []
         self._kept: list[tuple[socket.socket, str]] = []  # of each server, until it listens
         self._is_started = False
+        self._is_shared = is_shared
         self._leaving: list[asyncio.Task[None]] = []
         has_admin = settings.admin_port >= 0
         moved = ADMIN_METHODS if has_admin else ()
-        kept = keep_port(settings.host, settings.grpc_port, "gRPC", ("--host", "--grpc-port"))
+        kept = keep_port(
+            settings.host,
+            settings.grpc_port,
+            "gRPC",
+            ("--host", "--grpc-port"),
+            is_shared=is_shared,
+        )
         self.port = self._add(settings.host, kept, moved)
         self.admin_port = None
         if has_admin:
             flags = ("--admin-host", "--admin-port")
-            kept = keep_port(settings.admin_host, settings.admin_port, "administration", flags)
+            host, port = settings.admin_host, settings.admin_port
+            kept = keep_port(host, port, "administration", flags, is_shared=is_shared)
             self.admin_port = self._add(settings.admin_host, kept)
 
     def _add(self, host: str, kept: socket.socket, elsewhere: Collection[str] = ()) -> int:
@@ -76,7 +87,7 @@ class RpcServer:
         settings, authentication = self._settings, self._authentication
         server = grpc.aio.server(
             interceptors=[authentication] if authentication.has_rules else [],
-            options=server_options(settings),
+            options=server_options(settings, is_shared=self._is_shared),
             maximum_concurrent_rpcs=settings.max_concurrent_rpcs + PROBE_ROOM,
         )
         door = Door(server, settings, self._admission, self._calls, elsewhere)
@@ -172,7 +183,7 @@ class RpcServer:
         await asyncio.gather(*ending, *self._leaving)
 
 
-def server_options(settings: Settings) -> list[tuple[str, int]]:
+def server_options(settings: Settings, *, is_shared: bool = False) -> list[tuple[str, int]]:
     """The options for gRPC's core, which ignores unknown names."""
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -190,7 +201,7 @@ def server_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),  # by clients and, idle too, to them
         ("grpc.http2.max_pings_without_data", 0),  # any number of ours
         ("grpc.http2.min_ping_interval_without_data_ms", _ms(settings.min_ping_interval_s)),
-        ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a share
+        ("grpc.so_reuseport", int(is_shared)),  # else a second server on the port is a mistake
     ]
 
 

@@ -262,8 +262,8 @@ class GenerativeModel(ServedModel):
             return None
         end = self.tokenizer.text_of(prompt_ids[-PROMPT_END:].tolist())
         continued = str(prompt.messages[-1].get("content")) if prompt.continues_last else ""
-        call_mark = self.chat.templates.call_mark(prompt)
-        thoughts = Thoughts.after(FORMS[form], end, continued, call_mark)
+        marks = self.chat.templates.call_marks(prompt)
+        thoughts = Thoughts.after(FORMS[form], end, continued, marks)
         keeps_spaces = params.grammar is not None and params.grammar.has_leading_space
         return replace(thoughts, keeps_spaces=keeps_spaces)
 

@@ -60,10 +60,10 @@ class ChatTemplates:
         """The form of calls of functions, by its family's name; empty where no template has one."""
         return call_form_in(self.texts.get(TOOL_USE, self.texts.get(DEFAULT, "")))
 
-    def call_mark(self, conversation: Conversation) -> str:
-        """The marker of a call even within thoughts; empty where none can be made."""
+    def call_marks(self, conversation: Conversation) -> tuple[str, ...]:
+        """The markers of a call even within thoughts; none where none can be made."""
         form = CALL_FORMS.get(self.tool_form) if conversation.tools else None
-        return form.begin if form is not None else ""
+        return form.call_marks if form is not None else ()
 
     @property
     def thought_form(self) -> str:

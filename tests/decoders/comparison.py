@@ -72,15 +72,16 @@ def written(channel: grpc.Channel, names: Sequence[str]) -> Mapping[str, list[li
 
 
 @torch.inference_mode()
-def first_other(reference: Any, text: str, token_ids: Sequence[int]) -> int | None:
+def first_other(reference: Any, text: str | list[int], token_ids: Sequence[int]) -> int | None:
     """The place of the first token that is not transformers' likeliest; None: it wrote the same.
 
-    The prompt is read as transformers reads it with the files of the network's folder: of Qwen2's
-    and Gemma's tokenizer.json it takes the words, and its own rules.
+    A text is read as transformers reads it with the files of the network's folder: of Qwen2's and
+    Gemma's tokenizer.json it takes the words, and its own rules.
     """
     assert len(token_ids) == NUM_TOKENS
-    prompt = AutoTokenizer.from_pretrained(reference.name_or_path)(text).input_ids
-    logits = reference(torch.tensor([prompt + list(token_ids)])).logits[0, len(prompt) - 1 : -1]
+    if isinstance(text, str):
+        text = list(AutoTokenizer.from_pretrained(reference.name_or_path)(text).input_ids)
+    logits = reference(torch.tensor([text + list(token_ids)])).logits[0, len(text) - 1 : -1]
     chosen = logits[torch.arange(NUM_TOKENS), torch.tensor(token_ids)]
     is_other = logits.max(dim=-1).values - chosen > TIE
     return int(is_other.nonzero()[0]) if is_other.any() else None

@@ -200,6 +200,7 @@ GRANITE: dict[str, Any] = {
     "num_experts_per_tok": 2,
     "shared_intermediate_size": 32,
 }
+GRANITE_FEED = {"shared_intermediate_size": 96, "num_experts_per_tok": 0}
 # Of families that are traced from transformers' own code.
 TRACED = (
     Row("glm4", "GLM-4-9B", "part of a head, in pairs", {"head_dim": 16}),
@@ -217,12 +218,19 @@ TRACED = (
     Row("ernie4_5", "ERNIE-4.5-0.3B", "in pairs", {"head_dim": 16}),
     Row("hunyuan_v1_dense", "Hunyuan-1.8B", "norms of heads", {"head_dim": 16}),
     Row("gptj", "GPT-J 6B", "part of a head, in pairs", {"rotary_dim": 8}),
+    Row("falcon", "Falcon 7B", "one head of keys"),
     Row("gpt_neo", "GPT-Neo 1.3B", "windows", {"window_size": 12, "attention_types": LOCAL}),
     Row("opt", "OPT-1.3B", "learned positions", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
     Row("lfm2", "LFM2-350M", "short convolutions", {"layer_types": ["conv", "full_attention"]}),
     Row("qwen3_5_text", "Qwen3.5, its text", "the gated delta rule", {"head_dim": 16, **LINEAR}),
     Row("qwen3_next", "Qwen3-Next", "the same, experts", {"head_dim": 16, **LINEAR, **SHARED}),
     Row("granitemoehybrid", "Granite 4.0 H", "Mamba-2, experts", {**MAMBA, **GRANITE}),
+    Row(
+        "granitemoehybrid",
+        "Granite 4.0 micro, dense",
+        "attention in all layers",
+        {**MAMBA, "layer_types": ["full_attention"] * 2, "num_local_experts": 0, **GRANITE_FEED},
+    ),
     Row("mamba2", "Mamba-2", "no attention", {"num_heads": 4, "head_dim": 32, "n_groups": 2}),
     Row(
         "qwen3_vl",

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from demos.background import Build, build_all, demos_of, gpt_of, minutes
+from demos.background import WALL_PER_COST, Build, build_all, demos_of, gpt_of, minutes
 from demos.keeping import keep
 from demos.steps import Places
 from demos.systems import DEMOS
+from service.observe.building import builds_in
 from tests.e2e.server import PLAIN
 
 ROOT = Path(__file__).parents[2]
@@ -113,8 +114,13 @@ def test_what_is_still_trained_joins_the_server_by_itself(folder: Path) -> None:
         server.wait_for(r"built in the background: gpt; about \d+ minutes\. What is built")
         server.wait_for("gRPC .* metrics")
         assert not (folder / "repository/gpt").exists()
+        (told,) = builds_in(folder / "repository", time.time())
+        assert (told["name"], told["models"]) == ("gpt", ["gpt"])
+        assert 0 <= told["share"] < 1
+        assert told["left_seconds"] > 0
         (folder / "go").touch()
         server.wait_for("gpt is built and joins the server")
+        wait_until(lambda: not builds_in(folder / "repository", time.time()))
         server.wait_for("loaded 'gpt' version 1")
 
 
@@ -211,7 +217,17 @@ def test_each_build_says_that_it_joins_and_how_long_the_others_take() -> None:
         Build("two", 20, building(30, exit_code=3)),
         Build("three", 10, building(30)),
     ]
-    build_all(builds, lambda _: 0, lines.append, lambda: now_s[0])
+    plans: list[tuple[list[str], float]] = []
+    build_all(
+        builds,
+        lambda _: 0,
+        lines.append,
+        lambda: now_s[0],
+        lambda left, pace: plans.append(([build.name for build in left], pace)),
+    )
+    first = (["one", "two", "three"], WALL_PER_COST)
+    assert plans[:3] == [first, (["two", "three"], 3.0), (["three"], 2.0)]
+    assert plans[3:] == [([], WALL_PER_COST)]
     assert lines == [
         "built in the background: one, two, three; about a minute. What is built joins "
         "the server by itself",

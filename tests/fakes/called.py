@@ -19,6 +19,18 @@ _VALUE = "{{ v if v is string else v|tojson }}"
 _LIST = "{% for c in calls %}{{ '' if loop.first else ', ' }}" + _JSON + "{% endfor %}"
 _EACH, _DONE = "{% for c in calls %}", "{% endfor %}"
 _ARGS = "{% for k, v in c.arguments.items() %}"
+_PYTHON = (
+    "{% for c in calls %}{{ '' if loop.first else ', ' }}{{ c.name }}("
+    "{% for k, v in c.arguments.items() %}{{ '' if loop.first else ', ' }}{{ k }}={{ v|python }}"
+    "{% endfor %}){% endfor %}"
+)
+_GEMMA = (
+    "{% macro value(v, q) %}{% if v is string %}{{ q }}{{ v }}{{ q }}"
+    "{% elif v is mapping %}{{ '{' }}"
+    "{% for k, each in v.items() %}{{ '' if loop.first else ',' }}{{ k }}:{{ value(each, q) }}"
+    "{% endfor %}}{% elif v is sequence %}[{% for each in v %}{{ '' if loop.first else ',' }}"
+    "{{ value(each, q) }}{% endfor %}]{% else %}{{ v|tojson }}{% endif %}{% endmacro %}"
+)
 TEMPLATES: Mapping[str, str] = {
     "hermes": f"{_EACH}<tool_call>\n{_JSON}\n</tool_call>\n{_DONE}",
     "llama": _LIST.replace("', '", "'; '").replace("arguments\"", "parameters\""),
@@ -74,6 +86,17 @@ TEMPLATES: Mapping[str, str] = {
         _EACH + "<|channel|>commentary to=functions.{{ c.name }} <|constrain|>json<|message|>"
         "{{ c.arguments|tojson }}<|call|>" + _DONE
     ),
+    "gemma": _GEMMA + (
+        "{% for c in calls %}<start_function_call>call:{{ c.name }}"
+        "{{ value(c.arguments, '<escape>') }}<end_function_call>{% endfor %}"
+    ),
+    "gemma-4": _GEMMA + (
+        "{% for c in calls %}<|tool_call>call:{{ c.name }}"
+        "{{ value(c.arguments, '<|\"|>') }}<tool_call|>{% endfor %}"
+    ),
+    "lfm2": f"<|tool_call_start|>[{_PYTHON}]<|tool_call_end|>",
+    "olmo-3": "<function_calls>" + _PYTHON.replace("', '", "'\n'", 1) + "</function_calls>",
+    "pythonic": f"[{_PYTHON}]",
 }  # fmt: skip
 # What a text before calls ends with, where the family marks its end.
 BEFORE = {"gpt-oss": "<|end|><|start|>assistant"}
@@ -82,6 +105,7 @@ BEFORE = {"gpt-oss": "<|end|><|start|>assistant"}
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=False)  # noqa: S701 - texts of models
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment.filters["python"] = repr
     return environment
 
 

@@ -22,6 +22,9 @@ TALL = {"width": 1280, "height": 3_000}  # nothing is below the strip, where it 
 RULES = {"light": TAGS, "dark": ["color-contrast"]}
 # What is on a screen without a model once it is complete; every other screen has a Run.
 LISTED = {
+    "home": "main .bars button",
+    "inside": "main [role=tabpanel] td",
+    "positions": "main canvas",
     "models": "main tbody tr",
     "batches": "main .placeholder",
     "api": "nav[aria-label=Operations] button",

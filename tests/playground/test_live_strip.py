@@ -10,7 +10,7 @@ from tests.fakes.every_task import GENERATED
 from tests.playground.browsers import Opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# 30 minutes of one poll a second: LIVE_POLLS=1800. Histories are full after 60.
+# 30 minutes of one poll a second: LIVE_POLLS=1800.
 POLLS = int(os.environ.get("LIVE_POLLS", "150"))
 MOST_GROWTH_BYTES = 300_000
 WAIT = "(ms) => new Promise((done) => setTimeout(done, ms))"  # by the clock of the page's own polls
@@ -63,7 +63,7 @@ async def test_it_asks_nothing_while_it_is_paused_or_the_tab_is_hidden(tab: Open
 
 @pytest.mark.timeout(300 + 3 * POLLS)
 async def test_its_memory_stays_flat(tab: Opened) -> None:
-    """Once its histories are full; the rest of the page does nothing meanwhile."""
+    """Once it is warm; the rest of the page does nothing meanwhile."""
     page = await tab.open("#/models")
     await expect(page.get_by_role("contentinfo", name="Live numbers")).to_contain_text("Ready")
     page.set_default_timeout(0)

@@ -27,7 +27,7 @@ async def cancelled(tab: Opened) -> int:
 async def test_the_page_opens_with_every_screen_in_its_navigation(tab: Opened) -> None:
     page = await tab.open("#/models")
     links = page.get_by_role("navigation", name="Screens").get_by_role("link")
-    await expect(links).to_have_count(16)
+    await expect(links).to_have_count(19)
     await expect(page.get_by_role("heading", level=1, name="Models")).to_be_visible()
     await page.get_by_role("link", name="Classify").click()
     await expect(page.get_by_role("heading", level=1, name="Classify")).to_be_visible()

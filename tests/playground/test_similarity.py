@@ -224,3 +224,22 @@ async def test_no_view_breaks_a_rule_of_axe(tab: Opened) -> None:
     for view in ("Heat map", "Ranking", "Map", "Vector"):
         await page.get_by_role("tab", name=view, exact=True).click()
         assert await violations(page, TAGS) == [], view
+
+
+async def test_typed_vectors_have_the_three_measures_of_the_lecture(tab: Opened) -> None:
+    """Of cherry and orange 12, 0.97 and 8.49; of cherry and phone 3, 0.24, 2.12; then 0."""
+    typed = "cherry: 1, 4%0Aorange: 0, 3%0Aphone: 3, 0"
+    page = await tab.open(f"#/similarity?model=mini&mode=vectors&texts={typed}")
+    await tab.run()
+    for name, expected in (
+        ("Dot product", [12, 3, 0]),
+        ("Cosine", [0.97, 0.24, 0]),
+        ("Scaled", [8.49, 2.12, 0]),
+    ):
+        await page.get_by_role("radio", name=name, exact=True).click()
+        cells = await table_of(page)
+        shown = [float(cells[0][2]), float(cells[0][3]), float(cells[1][3])]
+        assert shown == pytest.approx(expected, abs=0.0055), name
+    await page.get_by_label("Vectors, one a line").fill("cherry: 1, 4\nphone: 3")
+    await page.get_by_role("button", name="Run").click()
+    await expect(page.get_by_text("Line 2 is no vector of 2 numbers.")).to_be_visible()

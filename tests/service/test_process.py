@@ -100,6 +100,6 @@ def test_a_server_that_was_started_to_outlive_its_terminal_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`nohup` ignores SIGHUP before it starts a program."""
-    assert signal.SIGHUP in app._stopping_signals()
+    assert signal.SIGHUP in app.stopping_signals()
     monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
-    assert signal.SIGHUP not in app._stopping_signals()
+    assert signal.SIGHUP not in app.stopping_signals()

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 import transformers
 
+from models.networks.reader_makers import FACTORIES, reader_of
 from models.networks.traced import TracedConfig, TracedDecoder, class_of
 from models.networks.traced_readers import (
-    FACTORIES,
     TracedEmbedder,
     TracedMaskedWords,
     TracedReader,
-    reader_of,
 )
 
 VOCABULARY, CONTEXT, WINDOW, HIDDEN = 160, 160, 8, 64
@@ -122,7 +121,9 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
         values["layer_types"] = layers[:1] * 2
     for part in getattr(default, "sub_configs", {}):
         of_part = getattr(default, part, None)
-        if of_part is not None:  # of texts, or of other media, which are small then
+        if (
+            of_part is not None and of_part.model_type
+        ):  # of texts, or of other media, which are small then
             values[part] = tiny_config(of_part.model_type, **changes).to_dict()
     return factory(**{**values, **changes})
 

@@ -21,10 +21,11 @@ from torch.nn import functional
 from torch.nn.functional import pad
 
 from export.errors import ExportError
+from export.graphs.traced.calls import NAME, PRODUCTS, SDPA, Answer, Call, Layer
 from export.graphs.traced.masks import Mask, UnreadMask, mask_of, masks_read
+from export.graphs.traced.products import products_answered
 from models.errors import reason
 
-NAME = "attendant"  # of our functions in transformers' registers
 OPERATOR = "GroupQueryAttention"
 # Arguments that change no answer here: masks are read, and positions are applied before.
 IGNORED = frozenset(
@@ -37,49 +38,8 @@ IGNORED = frozenset(
 )
 SINKS = ("s_aux", "sinks")
 METHOD = "_attn"
-SDPA = "sdpa"  # of networks that call PyTorch's function themselves
 TOLERANCE = 1e-5
 
-
-Eager = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # query, key, value, mask: [B, S, H, Dv]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One layer's attention: queries, keys and values [B, H, S, Dh], and how they meet."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Any
-    scale: float
-    eager: Eager  # the same as transformers computes it
-    softcap: float = 0.0
-    sinks: Tensor | None = None  # [H]
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """The mask, scale and sizes of one layer's attention."""
-
-    mask: Mask
-    scale: float
-    eager: Eager
-    num_heads: int
-    num_kv_heads: int
-    key_size: int
-    value_size: int
-    softcap: float = 0.0
-    has_sinks: bool = False
-    way: str = NAME  # of calling: by transformers' register, or SDPA
-
-    @property
-    def head_size(self) -> int:
-        """The size of a head in the cache, where keys and values are of one size."""
-        return max(self.key_size, self.value_size)
-
-
-Answer = Callable[[Call], Tensor]  # the output [B, S, H, Dv]
 _answers: list[Answer] = []
 _SDPA = functional.scaled_dot_product_attention
 
@@ -123,8 +83,13 @@ def attention(
 def answered(network: Any, answer: Answer, way: str = NAME) -> Iterator[None]:  # noqa: ANN401
     """While entered, `answer` computes the attention of a network of transformers.
 
-    It is asked by the interface, by methods, or in the way `SDPA` by PyTorch's own function.
+    It is asked by the interface, by methods, or in the way `SDPA` by PyTorch's own function, and
+    in the way `PRODUCTS` by what a network multiplies.
     """
+    if way == PRODUCTS:
+        with products_answered(network, answer):
+            yield
+        return
     from transformers import AttentionInterface, AttentionMaskInterface
 
     masks = AttentionMaskInterface._global_mapping  # noqa: SLF001 - has no public way to restore
@@ -240,6 +205,10 @@ def asking(modules: Iterable[Any], field_name: str, way: str = NAME) -> Iterator
             setattr(config, field_name, name)
 
 
+class OwnAttentionError(ExportError):
+    """A network that does not ask for attention in this way."""
+
+
 @dataclass(slots=True)
 class Look:
     """Notes what each layer asks for; answers are zeros."""
@@ -283,7 +252,7 @@ def looked_at(
         except ExportError:
             raise
         except Exception as error:
-            raise ExportError(
+            raise OwnAttentionError(
                 f"{type(network).__name__} does not compute with attention that is not its own: "
                 f"{reason(error)}"
             ) from error
@@ -297,6 +266,7 @@ class Emit:
     layers: list[Layer]
     lengths: tuple[Tensor, Tensor]
     pasts: tuple[Tensor, ...]
+    positions: Tensor
     presents: list[Tensor] = field(default_factory=list)
 
     def __call__(self, call: Call) -> Tensor:
@@ -304,8 +274,9 @@ class Emit:
         layer, past = self.layers[index], self.pasts[2 * index : 2 * index + 2]
         size = past[0].shape[-1]
         num_cached = past[0].shape[1]
-        key, value = (repeated(each, num_cached) for each in (call.key, call.value))
-        inputs = [joined(each, size) for each in (call.query, key, value)]
+        query, key = self._placed(layer, call)
+        key, value = (repeated(each, num_cached) for each in (key, call.value))
+        inputs = [joined(each, size) for each in (query, key, value)]
         behind = [None] * 4 + [call.sinks] if call.sinks is not None else []
         output_BSD, *present = torch.onnx.ops.symbolic_multi_out(
             f"com.microsoft::{OPERATOR}",
@@ -317,6 +288,19 @@ class Emit:
         self.presents += present
         output: Tensor = output_BSD.view(*output_BSD.shape[:-1], layer.num_heads, size)
         return output if layer.value_size == size else output[..., : layer.value_size]
+
+    def _placed(self, layer: Layer, call: Call) -> tuple[Tensor, Tensor]:
+        """Queries and keys, with a channel more where scores grow with the places of keys."""
+        if layer.slopes is None:
+            return call.query, call.key
+        slopes_H11 = (layer.slopes / layer.scale)[:, None, None]
+        places_B1S1 = self.positions[:, None, :, None].to(call.key.dtype)
+        parts = (call.query, slopes_H11.to(call.query.dtype)), (call.key, places_B1S1)
+        query, key = (
+            torch.cat([each, channel.expand(*each.shape[:-1], 1)], dim=-1)
+            for each, channel in parts
+        )
+        return query, key
 
 
 def repeated(heads_BHSDh: Tensor, num_heads: int) -> Tensor:

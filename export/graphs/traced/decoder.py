@@ -25,9 +25,17 @@ from export.graphs.adapted_decoder import (
 )
 from export.graphs.cached_decoder import INPUTS, NUM_CACHED, NUM_ROWS, OPERATOR, StepExample
 from export.graphs.graph import DTYPES, OPSET, check_fused, clean
-from export.graphs.traced.attention import NAME, SDPA, Emit, Layer, answered, looked_at
+from export.graphs.traced.attention import (
+    Emit,
+    OwnAttentionError,
+    answered,
+    asking,
+    looked_at,
+)
+from export.graphs.traced.calls import NAME, SDPA, Layer
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
+from export.graphs.traced.products import layers_of_products
 from export.graphs.traced.states import (
     CONVOLUTION,
     RECURRENCE,
@@ -38,11 +46,13 @@ from export.graphs.traced.states import (
 from export.graphs.weightless import Weights, export_weightless, skeleton
 from export.settings import TARGETS_BY_PEFT
 from models.errors import reason
-from models.networks.traced import TracedDecoder
+from models.networks.traced import EAGER, TracedDecoder
 from service.contract.manifest import Precision
 from service.generation.decoders.shape import cache_names, state_names
 
 NUM_LOOKED = 3  # tokens of the pass that looks at layers
+NUM_COMPARED = 12  # tokens of the pass that compares transformers' ways of attention
+TOLERANCE = 1e-4
 WHOLE = 1  # dimensions of weights that are in memory while a graph is traced: norms and biases
 
 
@@ -55,6 +65,11 @@ def trace_traced(
     places for adapters, as `export/graphs/adapted_decoder.py` has them.
     """
     layers, states = looked(decoder)
+    if precision in DTYPES and any(each.slopes is not None for each in layers):
+        raise ExportError(
+            f"precision is {precision}, and the network adds places to scores, which the cache "
+            "would have rounded: choose fp32 or int8"
+        )
     tensors_of = cache_names(len(layers)) + state_names(len(states))
     pasts, presents = zip(*tensors_of, strict=True)
     size = (
@@ -167,23 +182,23 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
     Raises `ExportError` for layers that neither a cache nor states hold.
     """
     network, config = decoder.network, decoder.config
-    example = torch.zeros(1, min(NUM_LOOKED, config.max_positions), dtype=torch.int64)
     most = config.max_positions
     look = LookStates()
 
-    def forward() -> None:
+    def forward(num_tokens: int = min(NUM_LOOKED, most)) -> None:
         look.states.clear()
         with kernels_answered(network, look):
-            decoder(example)
+            decoder(torch.zeros(1, num_tokens, dtype=torch.int64))
 
     no_places = f"{type(network).__name__} takes no position_ids, so it cannot go on from a cache"
     try:
-        layers = _by_either_way(network, forward, most)
+        layers = _by_any_way(decoder, forward)
     except ExportError as error:
         if decoder.takes_positions or look.states:
             raise
         raise ExportError(no_places) from error
-    if not decoder.takes_positions and (layers or not look.states):
+    are_placed = bool(layers) and all(each.slopes is not None for each in layers)
+    if not decoder.takes_positions and not are_placed and (layers or not look.states):
         raise ExportError(no_places)
     if len(layers) != config.num_layers and not look.states:
         raise ExportError(
@@ -200,14 +215,43 @@ def looked(decoder: TracedDecoder) -> tuple[list[Layer], list[tuple[int, ...]]]:
     return layers, look.states
 
 
-def _by_either_way(network: Any, forward: Callable[[], object], context: int) -> list[Layer]:  # noqa: ANN401
-    """The layers that ask for attention by transformers' register, else by PyTorch's function."""
+def _by_any_way(decoder: TracedDecoder, forward: Callable[..., object]) -> list[Layer]:
+    """The layers that ask for attention by transformers' register, else by PyTorch's function.
+
+    Of a network that does neither, those that multiply by themselves.
+    """
+    network, context = decoder.network, decoder.config.max_positions
+    has_sdpa = getattr(network, "_supports_sdpa", False)
     try:
         return looked_at(network, forward, context)
-    except ExportError:
-        if not getattr(network, "_supports_sdpa", False):
-            raise
-        return looked_at(network, forward, context, SDPA)
+    except ExportError as error:
+        by_itself = isinstance(error, OwnAttentionError)
+        try:
+            if not has_sdpa:
+                raise
+            return looked_at(network, forward, context, SDPA)
+        except ExportError:
+            if not by_itself or not (layers := layers_of_products(network, forward, context)):
+                raise
+            if has_sdpa:
+                _check_one_answer(decoder)
+            return layers
+
+
+@torch.inference_mode()
+def _check_one_answer(decoder: TracedDecoder) -> None:
+    """Raise `ExportError` where transformers' own ways of attention differ from each other."""
+    ids = torch.arange(min(NUM_COMPARED, decoder.config.max_positions))[None]
+    ids %= decoder.config.vocab_size
+    eager = decoder(ids)
+    with asking(decoder.network.modules(), "_attn_implementation", SDPA):
+        difference = float((decoder(ids) - eager).abs().max())
+    if difference > TOLERANCE * max(1.0, float(eager.abs().max())):
+        raise ExportError(
+            f"{type(decoder.network).__name__} has other logits by transformers' attention "
+            f"{EAGER} than by {SDPA}: they differ by {difference:.1e}, so neither is known to be "
+            "right"
+        )
 
 
 class TracedStep(nn.Module):
@@ -239,7 +283,7 @@ class TracedStep(nn.Module):
         def wanted(hidden_BSD: Tensor) -> Tensor:
             return hidden_BSD.flatten(0, -2).index_select(0, logit_positions_N)
 
-        emit = Emit(self.layers, (seqlens, total), tuple(pasts))
+        emit = Emit(self.layers, (seqlens, total), tuple(pasts), position_ids_BS)
         emit_states = EmitStates(tuple(states))
         way = self.layers[0].way if self.layers else NAME
         with (

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.traced.attention import NAME, asking
+from export.graphs.traced.attention import asking
+from export.graphs.traced.calls import NAME
 
 OPERATOR = "MoE"
 UNCHOSEN = -1e30  # logarithm of the weight of an expert that is not taken

@@ -15,7 +15,8 @@ from export.errors import ExportError
 from export.graphs.graph import check_fused, trace_texts
 from export.graphs.int8_cache import Largest, scales_of
 from export.graphs.prefill import OPERATOR, PromptRows, attend, stepped
-from export.graphs.traced.attention import Call, Layer, answered, joined, options_of, repeated
+from export.graphs.traced.attention import answered, joined, options_of, repeated
+from export.graphs.traced.calls import Call, Layer
 from export.graphs.traced.decoder import at_head, bare, layers_of
 from models.networks.traced import TracedDecoder
 from service.generation.decoders.decoder import TEXT_INPUTS
@@ -29,6 +30,11 @@ def trace_traced_prefill(decoder: TracedDecoder, largest: Largest) -> onnx.Model
         raise ExportError(
             "kv_cache is int8, whose prompts have a graph of their own, and ONNX's attention in it "
             "has no sinks: take the cache in float"
+        )
+    if any(layer.slopes is not None for layer in layers):
+        raise ExportError(
+            "kv_cache is int8, and the network adds places to scores, which are whole numbers of "
+            "the cache and would be rounded: take the cache in float"
         )
     caches = [present for _, present in cache_names(len(layers))]
     scales = scales_of(largest)

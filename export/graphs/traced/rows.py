@@ -34,7 +34,8 @@ from export.graphs.graph import (
 )
 from export.graphs.grouped_attention import attention_of_rows
 from export.graphs.packing import Packing, Padded
-from export.graphs.traced.attention import SDPA, Call, Layer, answered, looked_at
+from export.graphs.traced.attention import answered, looked_at
+from export.graphs.traced.calls import SDPA, Call, Layer
 from export.graphs.traced.experts import with_experts
 from export.graphs.traced.norms import with_norms
 from export.settings import Operator

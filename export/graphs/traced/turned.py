@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export.graphs.traced.attention import Call, answered, looked_at, repeated
+from export.graphs.traced.attention import answered, repeated
+from export.graphs.traced.calls import Call
+from export.graphs.traced.decoder import layers_of
 from models.networks.traced import TracedDecoder
 
 NUM_PLACES = 48
@@ -27,7 +29,7 @@ def turned_channels(decoder: TracedDecoder, size: int) -> list[np.ndarray]:
     most = decoder.config.max_positions
     places = torch.linspace(0, most - 1, min(NUM_PLACES, most)).long()
     ids = torch.full((1, 1), TOKEN)
-    way = looked_at(decoder.network, lambda: decoder(ids), most)[0].way
+    way = layers_of(decoder)[0].way
     by_place: list[list[np.ndarray]] = []
     for place in places:
         keys: list[np.ndarray] = []

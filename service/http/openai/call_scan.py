@@ -68,6 +68,11 @@ class CallScan:
             pass
 
     @property
+    def num_read(self) -> int:
+        """The number of characters that were looked at."""
+        return max(self._place, self._read)
+
+    @property
     def arguments(self) -> str | None:
         """The arguments of a whole call as the text of a JSON object; None where they are none."""
         return _object_text(self._values.get(self._arguments_key, "null"))

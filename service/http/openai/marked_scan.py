@@ -11,6 +11,7 @@ from typing import Any
 
 from service.families.call_forms import CallForm, Keys
 from service.http.openai.call_scan import CallScan
+from service.http.openai.literal_scan import LiteralScan
 
 Schema = Mapping[str, Any]
 _SPACES = re.compile(r"[ \t\n\r]*")
@@ -35,11 +36,11 @@ class MarkedScan:
         self.end: int | None = None
         self.name: str | None = None
         self.id = ""  # where the form has one
-        self._place = 0
+        self._place = self._seen = 0
         self._start: int | None = None  # of the name, or of a value that is not whole
         self._arguments: list[str] = []  # whole ones, by keys
         self._key: str | None = None  # of a value that is not whole
-        self._object: CallScan | None = None
+        self._object: CallScan | LiteralScan | None = None
         self._reading = self._read()
         next(self._reading)
 
@@ -54,6 +55,11 @@ class MarkedScan:
             self.end = self._place
         except _NoCallError:
             self.can_be_call = False
+
+    @property
+    def num_read(self) -> int:
+        """The number of characters that were looked at."""
+        return max(self._seen, self._place + (self._object.num_read if self._object else 0))
 
     @property
     def arguments(self) -> str | None:
@@ -105,6 +111,8 @@ class MarkedScan:
         yield from self._read_name()
         if form.keys is not None:
             yield from self._read_values(form.keys)
+        elif form.literals is not None:
+            yield from self._read_whole(LiteralScan(form.literals))
         else:
             yield from self._read_object()
         yield from self._mark(form.close)
@@ -135,10 +143,10 @@ class MarkedScan:
 
     def _until(self, mark: str, most: int | None = None) -> Generator[None, None, str]:
         """The text before a mark, which is passed. Raises `_NoCallError` where it is longer."""
-        start = seen = self._place
-        while (end := self.text.find(mark, seen)) < 0:
-            seen = max(start, len(self.text) - len(mark) + 1)
-            if most is not None and seen - start > most:
+        start = self._seen = self._place
+        while (end := self.text.find(mark, self._seen)) < 0:
+            self._seen = max(start, len(self.text) - len(mark) + 1)
+            if most is not None and self._seen - start > most:
                 raise _NoCallError
             yield
         self._place = end + len(mark)
@@ -147,12 +155,17 @@ class MarkedScan:
     def _read_name(self) -> Generator[None]:
         form, ends = self._form, self._name_ends
         self._start = start = self._place
+        most = max(map(len, (*self._names, ""))) + MAX_BETWEEN
         while True:
-            written = self.text[start:].lstrip()
+            self._pass_spaces()
+            if self._place - start > MAX_BETWEEN:
+                raise _NoCallError
+            written = self.text[self._place : self._place + most]
             places = [(place, mark) for mark in ends if (place := written.find(mark)) > 0]
             if places:
                 break
-            if not any(self._may_be(each, written) for each in self._names):
+            is_open = len(written) < most
+            if not is_open or not any(self._may_be(each, written) for each in self._names):
                 raise _NoCallError
             yield
         place, mark = min(places)
@@ -160,7 +173,7 @@ class MarkedScan:
         if name not in self._names:
             raise _NoCallError
         self.name = name
-        self._place = len(self.text) - len(written) + place
+        self._place += place
         last = form.named.split()[-1:]
         if not form.name_ends:
             self._place += len(mark)
@@ -173,8 +186,13 @@ class MarkedScan:
     def _read_object(self) -> Generator[None]:
         assert self.name is not None, "it stands before the arguments"
         head = f'{{"name": {json.dumps(self.name)}, "arguments": '
-        self._object = scan = CallScan({self.name}, is_marked=True)
+        scan = CallScan({self.name}, is_marked=True)
         scan.feed(head)
+        yield from self._read_whole(scan, len(head))
+
+    def _read_whole(self, scan: CallScan | LiteralScan, num_before: int = 0) -> Generator[None]:
+        """Read arguments of which the scan has so many characters before the next one."""
+        self._object = scan
         start = fed = self._place
         while True:
             scan.feed(self.text[fed:])
@@ -186,7 +204,7 @@ class MarkedScan:
             yield
         if scan.arguments is None:
             raise _NoCallError
-        self._place = start + scan.arguments_end - len(head)
+        self._place = start + scan.arguments_end - num_before
 
     def _read_values(self, keys: Keys) -> Generator[None]:
         close = self._form.close

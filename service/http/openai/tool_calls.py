@@ -20,6 +20,10 @@ from service.http.openai.marked_scan import MarkedScan
 ID_CHARACTERS = 9  # as Mistral's templates demand
 SLICE = 2_048  # characters that are read at once
 BETWEEN = " \n\r\t;,"  # two calls
+# What began as a call and is none is read again, as a mark may stand in it, so many characters of
+# an output in all. Each counts as at least so many. What stands behind them is text.
+MAX_REREAD, MIN_LOSS = 2**19, 2**9
+MAX_SPACES = 1_024  # that are held back, as they may stand before a call; and marks without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,9 @@ class CallReader:
         self._is_at_call = False
         self._scan: CallScan | MarkedScan | None = None
         self._lost: _Brackets | None = None
+        self._num_reread = 0
         self._is_marked = self._is_list = self._follows_call = self._has_text = False
+        self._is_ended = False  # behind the mark that ends calls
         self.num_calls = 0
 
     def read(self, text: str) -> list[Piece]:
@@ -126,17 +132,26 @@ class CallReader:
 
     def _read_text(self, pieces: list[Piece]) -> bool:
         held, bare = self._held, self._held.lstrip()
+        if self._num_reread > MAX_REREAD or not bare:
+            num_said = len(held) if bare else len(held) // MAX_SPACES * MAX_SPACES
+            self._say(held[:num_said], pieces)
+            self._held = held[num_said:]
+            return False
         if not self._has_text and not self.num_calls:
-            if any(each != bare and each.startswith(bare) for each in self._begins):
+            first = self._form.first
+            if any(each != bare and each.startswith(bare) for each in (*self._begins, first)):
                 return False
-            is_object = bare[0] in "{[" and not self._form.is_marked
-            if is_object and not bare.startswith(self._begin):
+            if first and bare.startswith(first):
+                behind = len(held) - len(bare) + len(first)
+                self._enter(held[:behind], held[behind:], is_marked=True)
+                return True
+            if bare[0] in self._form.bare_brackets and not bare.startswith(self._begin):
                 self._enter(held[: len(held) - len(bare)], bare, is_marked=False)
                 return True
         places = [(at, mark) for mark in self._begins if (at := held.find(mark)) >= 0]
         place, mark = min(places, default=(-1, ""))
         num_open = max(_num_open(held, each) for each in self._begins)
-        certain = held[: len(held) - num_open if place < 0 else place].rstrip()
+        certain = _certain(held[: len(held) - num_open if place < 0 else place])
         end = self._lost.end_in(certain) if self._lost else None
         if end is not None:
             certain, self._lost, self._is_at_call = certain[:end], None, True
@@ -149,28 +164,32 @@ class CallReader:
 
     def _enter(self, opening: str, held: str, *, is_marked: bool) -> None:
         self._is_at_call, self._is_marked, self._is_list = True, is_marked, False
+        self._is_ended = False
         self._opening, self._held, self._lost = opening, held, None
 
     def _read_place(self, pieces: list[Piece]) -> bool:
         """Read what may stand before, between or behind calls."""
         body = self._held.lstrip(BETWEEN)
         behind_call = self._follows_call and not self._opening
-        if body.startswith(self._begin):
+        if len(self._opening) + len(self._held) - len(body) > MAX_SPACES:
+            self._num_reread = MAX_REREAD + 1
+            self._leave(pieces)
+        elif body.startswith(self._begin):
             self._open(self._begin)
-            self._is_marked, self._is_list = True, False
+            self._is_marked, self._is_list, self._is_ended = True, False, False
         elif self._begin.startswith(body):  # or a part of it
             return False
         elif behind_call and self._end and body.startswith(self._end):
-            self._held = body.removeprefix(self._end)
+            self._held, self._is_ended = body.removeprefix(self._end), True
         elif behind_call and self._end.startswith(body):
             return False
-        elif self._form.is_marked:
-            self._read_mark(body, pieces, behind_call=behind_call)
-        elif body[0] == "[" and not self._is_list:
+        elif body[0] == "[" and self._form.is_list and not self._is_list:
             self._open("[")
             self._is_list = True
         elif body[0] == "]" and self._is_list and behind_call:
             self._held, self._is_list = body[1:], False
+        elif self._form.is_marked:
+            self._read_mark(body, pieces, behind_call=behind_call)
         elif body[0] == "{":
             self._open("")
             self._scan = self._new_scan(is_marked=self._is_marked)
@@ -181,7 +200,10 @@ class CallReader:
     def _read_mark(self, body: str, pieces: list[Piece], *, behind_call: bool) -> None:
         """Begin the call that may stand here, in a form of marks."""
         inner = self._form.inner
-        if behind_call and not (inner and (body.startswith(inner) or inner.startswith(body))):
+        is_next = inner != "" and (body.startswith(inner) or inner.startswith(body))
+        if self._form.literals is not None and not inner:
+            is_next = self._is_list or (not self._form.is_list and not self._is_ended)
+        if behind_call and not is_next:
             self._leave(pieces)
             return
         self._open("")
@@ -221,8 +243,9 @@ class CallReader:
     def _lose_call(self, pieces: list[Piece]) -> None:
         """Go on with what cannot be a call as with text, to its end or to the next marker."""
         assert self._scan is not None, "a call has begun"
+        self._num_reread += max(self._scan.num_read, MIN_LOSS)
         self._held, self._scan = self._scan.text + self._held, None
-        self._lost = None if self._form.is_marked else _Brackets()
+        self._lost = _Brackets(self._form.brackets) if self._form.brackets else None
         if self._form.is_marked and self._held.startswith(self._begins):  # it is read once
             self._opening, self._held = self._opening + self._held[0], self._held[1:]
         self._leave(pieces)
@@ -244,9 +267,10 @@ class CallReader:
 
 
 class _Brackets:
-    """Finds the end of what may be no JSON, by brackets that no quotes hold."""
+    """Finds the end of what may be no call, by brackets that no quotes hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: tuple[str, str]) -> None:
+        self._opening, self._closing = pairs
         self._depth = 0
         self._quote = ""
         self._is_escaped = False
@@ -262,8 +286,8 @@ class _Brackets:
             elif character in "\"'":
                 self._quote = character
             else:
-                self._depth += (character in "{[") - (character in "}]")
-                if not self._depth and character in "}]":
+                self._depth += (character in self._opening) - (character in self._closing)
+                if self._depth <= 0 and character in self._closing:
                     return place + 1
         return None
 
@@ -271,6 +295,12 @@ class _Brackets:
 def _call(scan: CallScan | MarkedScan, name: str, arguments: str, *, is_cut: bool = False) -> Call:
     own = scan.id if isinstance(scan, MarkedScan) else ""
     return Call(own or uuid4().hex[:ID_CHARACTERS], name, arguments, is_cut)
+
+
+def _certain(text: str) -> str:
+    """The part of a text that is given even where a call follows: without spaces at its end."""
+    num_words = len(text.rstrip())
+    return text[: num_words + (len(text) - num_words) // MAX_SPACES * MAX_SPACES]
 
 
 def _num_open(text: str, marker: str) -> int:

@@ -16,12 +16,13 @@ from service.errors import InvalidArgument
 from service.families.call_forms import CALL_FORMS, CallForm, Keys
 from service.grammars.form import Grammar
 from service.grammars.source_text import literal
+from service.http.openai.literal_grammars import NOTHING, LiteralRules, Rules
 from service.http.openai.marked_scan import kinds_of
 from service.http.status import invalid
 
 # Spaces, then what is no brace, and no bracket before one. `HEAD` ends at its first marker.
 _ANY_TEXT = r"TEXT: /(.|\n)*/"
-NOTHING = '""'  # a rule of no text
+_NO_LIST = r"TEXT: /[ \t\n]*([^ \t\n\[](.|\n)*)?/"
 _TEXT = r"TEXT: /[ \t\n]*(([^ \t\n{\[]|\[[^ \t\n{\[])(.|\n)*)?\[?/"
 
 
@@ -47,7 +48,7 @@ def grammar_of_calls(
 
     With `may_be_text` the output is text, in which there may be calls.
     """
-    form, rules = CALL_FORMS[form_name], _Rules()
+    form, rules = CALL_FORMS[form_name], Rules()
     start = _start_of(form, is_single=is_single) if may_be_text else ["start: calls"]
     one = " | ".join(f"call{place}" for place in range(len(functions)))
     marked = rules.sequence(form.before, "call", form.behind)
@@ -74,32 +75,17 @@ def grammar_of_calls(
         raise invalid(f"tools is too large: {error}", "tools") from error
 
 
-class _Rules:
-    """The lines of a grammar, with a rule for each mark."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._marks: dict[str, str] = {}
-
-    def mark(self, text: str) -> str:
-        """The rule of a mark."""
-        if text not in self._marks:
-            self._marks[text] = f"mark{len(self._marks)}"
-            self.lines.append(f"{self._marks[text]}: {literal(text)}")
-        return self._marks[text]
-
-    def sequence(self, before: str, rule: str, behind: str = "") -> str:
-        """A rule with marks around it, if there are any."""
-        marks = [self.mark(text) if text else "" for text in (before, behind)]
-        return " ".join(filter(None, (marks[0], rule, marks[1])))
-
-
-def _add_marked(rules: _Rules, form: CallForm, place: int, function: Callable) -> None:
+def _add_marked(rules: Rules, form: CallForm, place: int, function: Callable) -> None:
     """The rules of one function whose name and arguments stand between marks."""
     name = literal(function.name)
     index = f" /{form.index}/" if form.index else ""
     named = f" {rules.mark(form.named)}" if form.named else ""
     rules.lines.append(f"call{place}: {name}{index}{named} arguments{place}")
+    if form.literals is not None:
+        made = LiteralRules(rules, form.literals, place, json.loads(_schema(function)))
+        arguments = made.arguments(are_any=function.parameters is None)
+        rules.lines.append(f"arguments{place}: {arguments} {literal(form.literals.close)}")
+        return
     if form.keys is None:
         rules.lines.append(f"arguments{place}: %json {_schema(function)}")
         return
@@ -116,7 +102,7 @@ def _add_marked(rules: _Rules, form: CallForm, place: int, function: Callable) -
     rules.lines.append(f"arguments{place}: {' '.join(parts) or NOTHING}")
 
 
-def _any_value(rules: _Rules, keys: Keys, place: int) -> list[str]:
+def _any_value(rules: Rules, keys: Keys, place: int) -> list[str]:
     head = f"any{place}: {rules.mark(keys.open)} KEY{place} {rules.mark(keys.close)}"
     return [
         f"{head} text{place}",
@@ -127,7 +113,7 @@ def _any_value(rules: _Rules, keys: Keys, place: int) -> list[str]:
 
 
 def _value(
-    rules: _Rules, keys: Keys, rule: str, key: str, schema: object, root: dict[str, Any]
+    rules: Rules, keys: Keys, rule: str, key: str, schema: object, root: dict[str, Any]
 ) -> list[str]:
     """The rules of one argument: a text up to the mark behind it, or JSON."""
     known = schema if isinstance(schema, dict) else {}
@@ -169,7 +155,8 @@ def _start_of(form: CallForm, *, is_single: bool) -> list[str]:
     """The rules of text with calls in it: behind a mark, or bare at its beginning."""
     head = f"head[lazy]: TEXT {literal(form.begin)}"
     if form.is_bare:
-        return ["start: TEXT | calls | head calls", head, _TEXT]
+        text = _NO_LIST if form.is_marked else _TEXT
+        return ["start: TEXT | calls | head calls", head, text]
     start = "start: TEXT | block" if is_single or form.opening else "start: block* TEXT"
     bare = "" if form.is_marked or form.opening else " | call"
     return [f"{start}{bare}", head, _ANY_TEXT if form.is_marked else _TEXT]

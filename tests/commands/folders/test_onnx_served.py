@@ -1,9 +1,6 @@
 """`attendant serve FOLDER` of ready-made graphs: every task over HTTP, with the graph's numbers."""
 
 import io
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +15,7 @@ from service.calls.images import ClassifyImage
 from service.calls.reading import Answer, ClassifyTokens, FillMask
 from service.calls.texts import Classify, Embed, ScorePairs
 from service.serving.tasks.task import sigmoid, softmax
+from tests.commands.folders.serving import started
 from tests.fakes.onnx_folders import CLASSES, image_folder, onnx_folder, run_alone
 
 PATIENCE_S = 240
@@ -30,26 +28,8 @@ CLOSE = 1e-5
 @contextmanager
 def serving(*line: object) -> Iterator[tuple[Client, list[str]]]:
     """A client of `attendant serve` over HTTP, and what it printed before it served."""
-    ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
-    program = "from commands.main import main; main()"
-    served = subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-c", program, "serve", *map(str, line), *ports],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert served.stdout is not None
-    lines: list[str] = []
-    try:
-        printed = next((each for each in served.stdout if each.startswith("HTTP")), "")
-        if printed:
-            with Client(printed.split()[1], PATIENCE_S) as client:
-                yield client, lines
-    finally:
-        served.send_signal(signal.SIGTERM)
-        _, log = served.communicate(timeout=PATIENCE_S)
-        lines += log.splitlines()
-    assert printed, log
+    with started(*line) as (address, lines), Client(address, PATIENCE_S) as client:
+        yield client, lines
 
 
 @pytest.fixture(scope="module")

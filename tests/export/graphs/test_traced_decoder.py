@@ -1,11 +1,14 @@
 """Decoders traced from transformers' own code; the table of all families is `tests.traced`."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import torch
+from onnx import numpy_helper
 
 from export.checks.adapted_decoding import check_adapted
 from export.checks.decoding import measure_parity, open_graph, random_rows
@@ -15,7 +18,9 @@ from export.graphs.adapted_decoder import AdapterPlan
 from export.graphs.int8_cache import at_all_places, with_int8_cache
 from export.graphs.traced.attention import attention
 from export.graphs.traced.decoder import layers_of, trace_traced
+from export.graphs.traced.masks import Mask
 from export.graphs.traced.prefill import trace_traced_prefill
+from export.graphs.traced.products import layers_of_products
 from export.graphs.traced.turned import turned_channels
 from export.precision.experts import with_rounded_experts
 from export.precision.per_token import quantize_rows
@@ -132,8 +137,72 @@ def test_masks_are_read_and_not_taken_from_an_argument() -> None:
 
 
 def test_a_network_without_places_of_tokens_is_refused() -> None:
-    with pytest.raises(ExportError, match="BloomForCausalLM takes no position_ids"):
-        layers_of(tiny_decoder("bloom"))
+    with pytest.raises(ExportError, match="BartForCausalLM takes no position_ids"):
+        layers_of(tiny_decoder("bart"))
+
+
+def test_places_that_are_added_to_scores_are_a_channel_of_keys() -> None:
+    """BLOOM asks no interface and takes no places: its scores grow with those of keys.
+
+    A slope that is 1 % off is found.
+    """
+    decoder = tiny_decoder("bloom")
+    graph = trace_traced(decoder)
+    assert check_traced(decoder, graph).changed_tokens == 0
+    (slopes,) = [
+        each
+        for each in graph.graph.initializer
+        if numpy_helper.to_array(each).flatten().tolist() == [1.0, 0.25, 0.0625, 0.015625]
+    ]
+    slopes.CopyFrom(numpy_helper.from_array(1.01 * numpy_helper.to_array(slopes), slopes.name))
+    with pytest.raises(ExportError, match="differs from transformers"):
+        check_traced(decoder, graph)
+
+
+def test_attention_that_is_multiplied_out_is_read_by_trial() -> None:
+    """MPT counts places from the end of a text, XGLM has a table of them; RemBERT looks ahead."""
+    for model_type, slopes in (("mpt", [0.25, 0.0625, 0.015625, 0.00390625]), ("xglm", None)):
+        layer, _ = layers_of(tiny_decoder(model_type))
+        assert (layer.num_heads, layer.key_size, layer.mask) == (4, 16, Mask(is_causal=True))
+        assert layer.slopes is None if slopes is None else layer.slopes.tolist() == slopes  # type: ignore[union-attr]
+    with pytest.raises(ExportError, match="layer 0 looks ahead: its mask is full"):
+        layers_of(tiny_decoder("rembert"))
+
+
+def test_a_network_with_two_answers_of_its_own_is_refused() -> None:
+    """Falcon's eager attention adds its places twice, and the other once."""
+    with pytest.raises(ExportError, match="eager than by sdpa: they differ by"):
+        layers_of(tiny_decoder("falcon", alibi=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda scores: 20 * torch.tanh(scores / 20), "changes scores by more than a factor"),
+        (lambda scores: scores + torch.arange(scores.shape[-1]) ** 2, "what is no slope"),
+        (lambda scores: torch.cat([scores, scores[..., :1]], dim=-1), "other scores than those"),
+        (
+            lambda scores: scores.masked_fill(torch.arange(scores.shape[-1]) == 1, -3e38),
+            "is neither",
+        ),
+    ],
+)
+def test_scores_that_no_node_has_are_refused(
+    change: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    """A cap, places that are squared, sinks, and a token that no other sees."""
+
+    def run(num_tokens: int) -> torch.Tensor:
+        states = torch.randn(1, 2, num_tokens, 8)
+        scores = change(states @ states.transpose(-1, -2))
+        lowest = torch.finfo(torch.float32).min
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1) > 0, lowest)
+        return scores.softmax(dim=-1)[..., :num_tokens] @ states
+
+    with pytest.raises(ExportError, match=message):
+        layers_of_products(torch.nn.Identity(), run, 40)
+    with pytest.raises(ExportError, match="choose a --context of 2048 or fewer"):
+        layers_of_products(torch.nn.Identity(), run, 4_096)
 
 
 def test_an_argument_of_unknown_meaning_is_refused() -> None:

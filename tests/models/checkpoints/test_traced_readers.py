@@ -11,6 +11,7 @@ from torch import nn
 from models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from models.checkpoints.plan import recognise
 from models.errors import CheckpointError
+from models.networks.reader_makers import embedder_of
 from models.networks.traced_readers import (
     TracedAnswerer,
     TracedClassifier,
@@ -19,7 +20,6 @@ from models.networks.traced_readers import (
     TracedPairScorer,
     TracedReader,
     TracedTokenClassifier,
-    embedder_of,
 )
 from tests.decoders.rows import tokenizer
 from tests.traced.networks import class_in, tiny_config, tiny_decoder, tiny_network

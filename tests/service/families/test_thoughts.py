@@ -57,7 +57,7 @@ def test_an_answer_that_no_thoughts_precede_has_its_marker_taken_away() -> None:
 
 
 def test_a_call_ends_thoughts_that_the_model_does_not_end() -> None:
-    thoughts = Thoughts.after(FORMS["think"], "<think>\n", call_mark="<tool_call>")
+    thoughts = Thoughts.after(FORMS["think"], "<think>\n", call_marks=("<tool_call>",))
     assert read(thoughts, ["I call", " <tool", "_call>{}"]) == Split("I call", "<tool_call>{}")
 
 

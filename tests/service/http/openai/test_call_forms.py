@@ -1,6 +1,7 @@
 """Calls in the forms of today's families: written by a template, cut anywhere, and forced."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.families.call_forms import CALL_FORMS, call_form_in
+from service.families.thoughts import FORMS as FORMS_OF_THOUGHTS
+from service.families.thoughts import ThoughtReader, Thoughts
 from service.http.openai.tool_calls import Call, CallReader, Piece
 from tests.fakes.called import BEFORE, TEMPLATES, written_calls
+from tests.fakes.chats import FOLDER as CHATS
 
 FORMS = sorted(CALL_FORMS)
 MARKED = [name for name in FORMS if CALL_FORMS[name].is_marked]
@@ -45,6 +49,12 @@ VALUES = {
     "maybe": st.one_of(st.none(), st.sampled_from(["a", "5", ""])),
 }
 Calls = list[tuple[str, dict[str, Any]]]
+# What templates have beside the calls.
+SIGNS = {
+    "llama": '{{ "ipython" }} "parameters": ',
+    "phi-4": "<|tool|>",
+    "pythonic": "[func_name1(params_name1=params_value1)]",
+}
 
 
 @st.composite
@@ -170,6 +180,37 @@ def test_a_broken_call_does_not_hide_the_one_behind_it(form: str) -> None:
     assert calls_in(read(form, [written_calls(form, calls)])) == calls[1:]
 
 
+MARKUP = 2**20  # characters
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize(
+    ("form", "written", "end"),
+    [
+        ("qwen-coder", "<function=sum>\n<parameter=text>\n", ""),
+        ("qwen-coder", "<function=sum>\n<parameter=text>\n", "\n</parameter>\nX"),
+        ("glm-4.7", "<tool_call>sum<arg_key>text</arg_key><arg_value>", "</arg_value>X"),
+        ("gemma", "<start_function_call>call:sum{text:<escape>", "<escape>X"),
+        ("lfm2", "<|tool_call_start|>[sum(text='", "'X"),
+        ("kimi", "<|tool_call_begin|>functions.sum<|tool_call_argument_begin|>{", ""),
+        ("hermes", '<tool_call>{"name": "sum", "arguments": {"a": "', ""),
+        ("hermes", "<tool_call>\n", ""),
+        ("glm", "<tool_call>sum ", ""),
+        ("glm", " " * 999, ""),
+    ],
+)
+def test_an_output_of_marks_without_end_is_read_at_once(
+    form: str, written: str, end: str, is_cut: bool
+) -> None:
+    """Each mark may begin a call that goes on to the end: read again for each, it took minutes."""
+    reader = CallReader(form, SCHEMAS, schemas=SCHEMAS)
+    output = written * (MARKUP // len(written)) + end
+    started = time.process_time()
+    pieces = [*reader.read(output), *reader.end(is_cut=is_cut)]
+    assert time.process_time() - started < 5
+    assert is_cut or text_in(pieces).strip() == output.strip()
+
+
 def test_types_of_arguments_are_those_of_the_schema() -> None:
     for written, key, value in (
         ("5", "text", "5"),
@@ -200,6 +241,79 @@ def test_the_id_that_a_form_has_is_given() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_form_is_found_from_a_template_that_writes_it(form: str) -> None:
     template = "{% if tools %}" + TEMPLATES[form]
-    template += {"llama": "ipython", "phi-4": "<|tool|>"}.get(form, "")
+    template += SIGNS.get(form, "")
     assert call_form_in(template) == form
     assert call_form_in(TEMPLATES[form]) == ""
+
+
+HEADER = " to=functions.sum<|channel|>commentary <|constrain|>json<|message|>"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["", "I add.<|end|><|start|>assistant", "<|end|><|start|>assistant"],
+)
+@pytest.mark.parametrize("head", [HEADER, HEADER.replace(" <|constrain|>json", " json")])
+def test_gpt_oss_may_name_the_function_in_the_header_of_the_role(before: str, head: str) -> None:
+    output = f'{before}{head}{{"count": 1}}<|call|>'
+    for place in range(len(output) + 1):
+        pieces = read("gpt-oss", [output[:place], output[place:]])
+        assert calls_in(pieces) == [("sum", {"count": 1})]
+        assert text_in(pieces) == before.partition("<")[0]
+
+
+def test_gpt_oss_may_call_out_of_its_thoughts() -> None:
+    marks = CALL_FORMS["gpt-oss"].call_marks
+    thoughts = Thoughts.after(FORMS_OF_THOUGHTS["gpt-oss"], "<|start|>assistant", "", marks)
+    for head in (
+        HEADER,
+        "<|channel|>commentary to=functions.sum<|message|>",
+        "<|channel|>analysis to=functions.sum code<|message|>",
+    ):
+        reader = ThoughtReader(thoughts)
+        split = reader.read(f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{head}{{}}")
+        assert split.thoughts == "Hm."
+        assert calls_in(read("gpt-oss", [split.text])) == [("sum", {})]
+
+
+@pytest.mark.parametrize(
+    ("template", "form"),
+    [
+        ("llama_3", "llama"),
+        ("qwen_3", "hermes"),
+        ("{# <tool_call> arguments #}{% if tools %}{% endif %}", ""),
+        ("{% if tools and '<tool_call>' in text %}{{ tools }} arguments{% endif %}", ""),
+        ("{% if tools and message.role == 'ipython' %}[func_name1(a=b)]{% endif %}", "pythonic"),
+        ("{% if tools or message.role == 'ipython' %}\"parameters\": {% endif %}", ""),
+        ("{% if tools %}<|tool_list_start|>{{ tools }}<|tool_list_end|>{% endif %}", "lfm2"),
+    ],
+)
+def test_a_form_that_a_template_only_mentions_is_not_its_own(template: str, form: str) -> None:
+    saved = CHATS / f"{template}.jinja" if template.isidentifier() else None
+    assert call_form_in(saved.read_text() if saved else template) == form
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ("text='it\\'s', count=+1, share=.5", {"text": "it's", "count": 1, "share": 0.5}),
+        ("text='it's', is_on=true", {"text": "it's", "is_on": True}),
+        ('text="\\u00e9\\n\\ud83d\\ude00\\x41"', {"text": "\xe9\n\U0001f600A"}),
+        ("more={'k': [1, None,],}, maybe=null,", {"more": {"k": [1, None]}, "maybe": None}),
+        ("items=[]", {"items": []}),
+        ("text=x", None),
+        ("'text'='x'", None),
+        ("1", None),
+        ("count=1 2", None),
+        ("share=inf", None),
+        ("more={'k': " + "[" * 9_999, None),
+    ],
+)
+def test_literals_of_python_are_read_as_models_write_them(
+    written: str, arguments: dict[str, Any] | None
+) -> None:
+    output = f"[sum({written})]"
+    for pieces in ([output], list(output)):
+        found = read("pythonic", pieces)
+        assert calls_in(found) == ([] if arguments is None else [("sum", arguments)])
+        assert arguments is not None or text_in(found) == output

@@ -13,6 +13,7 @@ from service.grammars.marks import with_tokens
 from service.http.openai.chat_fields import ChatMessage, ChatRequest, Function, Tool
 from service.http.openai.tool_calls import Call, CallReader
 from service.http.openai.tool_grammars import Callable, grammar_of_calls
+from tests.fakes.called import written_calls
 from tests.fakes.grammars import piece_compiler
 
 pytest.importorskip("llguidance")
@@ -157,6 +158,11 @@ def test_each_form_is_forced_as_its_reader_reads_it(form: str, may_be_text: bool
 def forced(grammar: Grammar, form: str, arguments: dict[str, Any]) -> str:
     """One call as the table writes it, taken by the grammar byte by byte."""
     row, keys = CALL_FORMS[form], CALL_FORMS[form].keys
+    if row.literals and row.literals.quote:
+        return taken(grammar, written_calls(form, [("add", arguments)]))
+    if row.literals:
+        values = ", ".join(f"{key}={json.dumps(value)}" for key, value in arguments.items())
+        return taken(grammar, f"{row.opening}add({values}){row.closing}")
     if not row.is_marked:
         call = json.dumps({row.name_key: "add", row.arguments_key: arguments}, ensure_ascii=False)
     elif keys is None:
@@ -169,7 +175,11 @@ def forced(grammar: Grammar, form: str, arguments: dict[str, Any]) -> str:
             close = keys.close if is_text else keys.close_of_others or keys.close
             written = value if is_text else json.dumps(value)
             call += f"{keys.open}{key}{close}{written}{keys.value_close}"
-    written = f"{row.opening}{row.before}{call}{row.behind}{row.closing}"
+    return taken(grammar, f"{row.opening}{row.before}{call}{row.behind}{row.closing}")
+
+
+def taken(grammar: Grammar, written: str) -> str:
+    """An output that the grammar takes byte by byte."""
     matcher = piece_compiler().compile(grammar)
     for byte in written.encode():
         matcher.take(byte)
@@ -187,3 +197,55 @@ def test_special_tokens_stand_in_place_of_marks() -> None:
     free = grammar_of_calls("mistral", TOOLS[1:], is_single=True, may_be_text=True)
     changed = with_tokens(free, lambda text: marks_in(text, {"[TOOL_CALLS]": 7}))
     assert "head: TEXT <[7]>" in changed.text
+
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["x", 1, None]},
+        "tree": {"$ref": "#/$defs/tree"},
+        "either": {"anyOf": [{"type": "integer", "minimum": 3}, {"type": "string"}]},
+        "any": {},
+    },
+    "required": ["tree"],
+    "$defs": {
+        "tree": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "parts": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+            },
+            "required": ["name"],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_kept"),
+    [
+        ({"tree": {"name": "a"}}, True),
+        ({"kind": "x", "tree": {"name": "a", "parts": [{"name": "}"}, {"name": ""}]}}, True),
+        ({"kind": None, "tree": {"name": "a", "parts": []}, "either": 3, "any": [1, "a"]}, True),
+        ({"tree": {"name": "a"}, "either": "b", "any": {"k": {"l": None}}}, True),
+        ({"kind": "y", "tree": {"name": "a"}}, False),
+        ({"tree": {"name": 1}}, False),
+        ({"tree": {"parts": []}}, False),
+        ({"tree": {"name": "a"}, "either": 2}, False),
+        ({"tree": {"name": "a", "parts": [1]}}, False),
+        ({"kind": "x"}, False),
+        ({}, False),
+    ],
+)
+def test_gemmas_values_keep_to_a_schema(arguments: dict[str, Any], is_kept: bool) -> None:
+    functions = (Callable("f", "add", NESTED),)
+    grammar = grammar_of_calls("gemma-4", functions, is_single=True)
+    written = written_calls("gemma-4", [("add", arguments)])
+    if not is_kept:
+        with pytest.raises(InvalidArgument):
+            taken(grammar, written)
+        return
+    taken(grammar, written)
+    (call,) = CallReader("gemma-4", ["add"]).read(written)
+    assert isinstance(call, Call)
+    assert call.values == arguments

@@ -1,0 +1,1 @@
+"""Several processes as one server: the process that starts and ends them, and each of them."""
