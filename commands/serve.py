@@ -20,8 +20,8 @@ from commands.errors import INTERRUPTED, errors
 from commands.flags import argument, command_of, flag, flags_of
 from commands.folders.settings import FolderSettings
 from models.recipes.import_settings import ImportSettings
-from service.contract.files import find_folders
-from service.errors import SettingError
+from service.contract.files import find_models
+from service.errors import LoadError, SettingError
 from service.open_ports import Opened
 from service.settings import Settings, join_address
 
@@ -48,7 +48,7 @@ def serve(sources: list[str] | None, adapter: list[str] | None, **values: Any) -
         _serve(**values)
         return
     if values["model_repository"] != Settings().model_repository:
-        find_folders(values["model_repository"])  # raises where there is none, before any export
+        _check_has_models(values["model_repository"])  # before any export
         sources = [*sources, str(values["model_repository"])]
     from commands.folders.preparing import prepared
     from commands.folders.reports import Reports
@@ -61,6 +61,15 @@ def serve(sources: list[str] | None, adapter: list[str] | None, **values: Any) -
                 _serve(**{**values, "model_repository": folder, "link_targets": targets})
         except KeyboardInterrupt as error:
             raise typer.Exit(INTERRUPTED) from error
+
+
+def _check_has_models(repository: Path) -> None:
+    """Raise `LoadError` for a model repository that is not there, or has no models."""
+    if not find_models(repository):
+        raise LoadError(
+            f"model repository {repository} has no models: leave --model-repository out, or name "
+            "one that attendant export wrote"
+        )
 
 
 def _wishes(values: Mapping[str, Any], of_folders: dict[str, Any], adapter: list[str]) -> "Wishes":

@@ -226,7 +226,7 @@ ROOMS = {
     "commands/ask/bulk": Room(
         "errors ask/asked ask/files ask/lines ask/message_json ask/progress ask/client"
         " ask/in_flight ask/options service",
-        "answering batch_lines job",
+        "answering batch_lines index job",
     ),
     "commands/ask": Room(
         "errors flags pictures ask/asked ask/files ask/lines ask/message_json ask/progress"

@@ -70,6 +70,14 @@ VERBS = {
         brief="briefs:vector",
         takes_files=True,
     ),
+    "search": Verb(
+        "Find the texts of a file that are most like a query: it is embedded once, then searched.",
+        ("embedding",),
+        flags="file query",
+        body="search:search",
+        forms=(JSON,),
+        timeout_s=PATIENT_S,
+    ),
     "batch": Verb(
         "Answer the requests of a file in OpenAI's batch form, by a server's HTTP port.",
         flags="file output in_flight patience_s restart",

@@ -87,9 +87,14 @@ def by_base(adapters: Sequence[Source], sources: Sequence[Source]) -> dict[str, 
         bases = [each for each in sources if _is_named(each, stated)]
         bases = bases or [each for each in sources if _may_write(each)]
         if len(bases) != 1:
+            names = ", ".join(each.name for each in bases)
             raise CheckpointError(
-                f"--adapter {adapter.where} says that its base is '{stated}', and {len(bases)} of "
-                "the models that are served may be that: serve one base at a time"
+                f"{adapter.where} is a folder of an adapter, and its base is '{stated}': "
+                + (
+                    f"several of the folders may be that ({names}): leave all but one of them out"
+                    if bases
+                    else "no folder that is served is that or continues texts: give the base's too"
+                )
             )
         found[bases[0].name] = (*found.get(bases[0].name, ()), adapter)
     return found
@@ -109,7 +114,10 @@ def adapter_entry(
 ) -> Entry:
     """The kept adapter beside its base, which is served under the name `base`."""
     folder, entry = found_base
-    key = key_of(contents_of(Path(adapter.where)), {"base": base, "entry": entry.folder.name})
+    made_of = {"base_folder": str(folder), "options": entry.facts.get("options", {})}
+    key = key_of(
+        contents_of(Path(adapter.where)), {"base": base, "entry": entry.folder.name, **made_of}
+    )
     found = cache.find(key)
     if found is None:
         job = {
@@ -124,6 +132,7 @@ def adapter_entry(
             lambda target: {
                 "source": adapter.where,
                 "folder": str(Path(adapter.where).resolve()),
+                **made_of,
                 **run_worker({**job, "target": str(target)}, adapter.name, START_S, reports),
             },
             lambda: reports.say(f"{adapter.name}: another process makes it, and is waited for"),

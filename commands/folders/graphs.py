@@ -12,6 +12,7 @@ from typing import Self
 from onnx import ModelProto
 
 from export.adopted.files import read_graph, take_data
+from export.graphs.files import link_file
 from models.checkpoints.folder_plan import Plan
 
 
@@ -29,6 +30,9 @@ class OpenedGraph:
         model = read_graph(path, plan.folder)
         return cls(model, take_data(model, path, plan.folder))
 
-    def copy_data(self, target: Path) -> list[Path]:
-        """The files of external data, copied into a folder."""
-        return [shutil.copyfile(file, target / name) for name, file in self.data.items()]
+    def copy_data(self, target: Path, *, is_linked: bool = False) -> list[Path]:
+        """The files of external data in a folder: copies, or other names of the same files."""
+        place = link_file if is_linked else shutil.copyfile
+        for name, file in self.data.items():
+            place(file.resolve(), target / name)
+        return [target / name for name in self.data]

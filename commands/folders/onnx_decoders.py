@@ -49,11 +49,13 @@ def make_decoder(
     settings: ImportSettings,
     repository: Path,
     on_step: Callable[[str], None],
+    *,
+    is_linked: bool = False,
 ) -> dict[str, Any]:
-    """The facts of the model for people, which is written into the repository."""
+    """The facts of the model for people, as `make_encoder` has them."""
     folder = read_decoder_folder(plan.folder, settings.context)
     with tempfile.TemporaryDirectory(dir=repository, prefix=".") as scratch:
-        data = opened.copy_data(Path(scratch))
+        data = opened.copy_data(Path(scratch), is_linked=is_linked)
         source, names = plan.folder / plan.graph, Names.of(folder.names)
         try:
             decoder = build_decoder(

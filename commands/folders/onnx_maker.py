@@ -47,14 +47,14 @@ def make(job: dict[str, Any], repository: Path, on_step: OnStep) -> dict[str, An
     wish = GraphWish(job["variant"], job["precision"], job["device"])
     plan = recognise(Path(job["folder"]), wish)
     plan.check()
-    opened = OpenedGraph.of(plan)
+    opened, is_linked = OpenedGraph.of(plan), job.get("is_linked", False)
     if is_decoder(plan, opened, settings):
-        facts = make_decoder(plan, opened, settings, repository, on_step)
+        facts = make_decoder(plan, opened, settings, repository, on_step, is_linked=is_linked)
         vectors = None
     else:
         try:
             reading = read(plan, settings, opened)
-            facts = make_encoder(reading, settings, repository, on_step)
+            facts = make_encoder(reading, settings, repository, on_step, is_linked=is_linked)
         except ExportError as error:
             raise ExportError(f"{plan.graph} is not served: {error}") from error
         vectors = reading.pooled_vectors
@@ -63,9 +63,17 @@ def make(job: dict[str, Any], repository: Path, on_step: OnStep) -> dict[str, An
 
 
 def make_encoder(
-    reading: Reading, settings: ImportSettings, repository: Path, on_step: OnStep
+    reading: Reading,
+    settings: ImportSettings,
+    repository: Path,
+    on_step: OnStep,
+    *,
+    is_linked: bool = False,
 ) -> dict[str, Any]:
-    """The facts of the model of an encoder, which is written into the repository."""
+    """The facts of the model of an encoder, which is written into the repository.
+
+    With `is_linked` it has the folder's own files of weights, and not copies.
+    """
     folder = reading.folder
     edited = copy_of(reading.model)
     if folder.image is None:
@@ -80,7 +88,7 @@ def make_encoder(
     adopted = adopt(edited, reading.purpose)
     with tempfile.TemporaryDirectory(dir=repository, prefix=".") as scratch:
         place = Path(scratch)
-        data = reading.opened.copy_data(place)
+        data = reading.opened.copy_data(place, is_linked=is_linked)
         onnx.save(reading.model, place / ORIGINAL)
         onnx.save(edited, place / EDITED)
         if not folder.is_length_stated:

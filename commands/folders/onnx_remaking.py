@@ -19,11 +19,20 @@ from service.contract.manifest import Manifest
 
 
 @contextmanager
-def remade(plan: Plan, imports: Mapping[str, Any]) -> Iterator[tuple[Case, Certificate]]:
-    """The model, and its certificate by the weights beside it. Raises `CheckpointError`."""
+def remade(
+    plan: Plan, imports: Mapping[str, Any], cache: Path
+) -> Iterator[tuple[Case, Certificate]]:
+    """The model, and its certificate by the weights beside it. Raises `CheckpointError`.
+
+    It is beside kept exports where only these are on the folder's disk: files of weights are links
+    to the folder's own there, and copies on another disk.
+    """
     settings = {**imports, "accept_difference": True}
-    job = {"folder": str(plan.folder), "import": settings, "variant": plan.graph}
-    with tempfile.TemporaryDirectory() as scratch:
+    job = {"folder": str(plan.folder), "import": settings, "variant": plan.graph, "is_linked": True}
+    places = [place for place in (Path(tempfile.gettempdir()), cache) if place.is_dir()]
+    disk = (plan.folder / plan.graph).stat().st_dev
+    near = next((place for place in places if place.stat().st_dev == disk), None)
+    with tempfile.TemporaryDirectory(dir=near, prefix=".verify-") as scratch:
         try:
             make({**job, "precision": "auto", "device": "cpu"}, Path(scratch), lambda _: None)
             version = Path(scratch) / MODEL / "1"

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +84,8 @@ def prepared(given: Sequence[str], wishes: Wishes, reports: Reports) -> Iterator
         served_as = ", ".join(f"{base.where} as {base.name}" for base in bases_beside)
         reports.say(f"adapters alone are served beside the bases that they name: {served_as}")
     for source in sources:
-        if source.is_folder and not isdir(source.where):  # a missing one, or a file
-            recognise(Path(source.where)).check()
+        if source.is_folder and not (_is_served_model(source) or _is_repository(source)):
+            recognise(Path(source.where), wishes.graph_of(source)).check()
     adapters = (*wishes.adapters, *alone)
     names = [name for source in sources for name in _names_of(source)]
     _check_names([*names, *(adapter.name for adapter in adapters)])

@@ -13,6 +13,7 @@ from commands.ask.client.refusal import CallError
 from commands.ask.options import FORMS, MODEL, read_server, server_flags
 from commands.errors import FAILURE, print_error
 from commands.flags import command_of, flag, flags_of
+from commands.folders.adapters import bases_of, is_adapter
 from commands.folders.cache import Cache
 from commands.folders.settings import FolderSettings
 from commands.folders.sources import folder_of, parse_source
@@ -51,7 +52,10 @@ def _verify(
         from commands.folders.verification import verify as verified
 
         try:
-            with Client(*server) as client, _imported(origin) as (case, certificate):
+            with (
+                Client(*server) as client,
+                _imported(origin, folders.cache) as (case, certificate),
+            ):
                 served = [each for each in client.models().models if each.name == model]
                 if not served:
                     raise CheckpointError(f"the server has no model '{model}'")
@@ -100,12 +104,19 @@ def _origin_of(
     if source:
         given = parse_source(source)
         wish = GraphWish(given.variant or variant)
-        return _Origin(folder_of(given, settings, wish=wish), wish.variant)
+        folder = folder_of(given, settings, wish=wish)
+        if is_adapter(parse_source(str(folder))):
+            (base,) = bases_of([parse_source(str(folder))], [])
+            return _Origin(folder_of(base, settings), imports={"adapter": str(folder)})
+        return _Origin(folder, wish.variant)
     entries = Cache(settings.cache, settings.folder_cache_bytes).entries()
     for entry in reversed(entries):
         facts = entry.facts
         if name_of(str(facts["source"])) == model or name_of(str(facts["folder"])) == model:
             imports = dict(facts.get("options", {}).get("import", {}))
+            if "base_folder" in facts:  # an adapter, which is merged into its base
+                imports["adapter"] = str(facts["folder"])
+                return _Origin(Path(str(facts["base_folder"])), WEIGHTS, imports)
             return _Origin(Path(str(facts["folder"])), facts.get("graph", WEIGHTS), imports)
     raise CheckpointError(
         f"no kept export in {settings.cache} has the name '{model}': say what it was made of by "
@@ -114,7 +125,7 @@ def _origin_of(
 
 
 @contextmanager
-def _imported(origin: _Origin) -> Iterator["tuple[Case, Certificate | None]"]:
+def _imported(origin: _Origin, cache: Path) -> Iterator["tuple[Case, Certificate | None]"]:
     """The model that an import makes of the folder, while this is entered."""
     settings = ImportSettings(**origin.imports)
     plan = recognise(origin.folder, GraphWish(origin.variant))
@@ -122,7 +133,7 @@ def _imported(origin: _Origin) -> Iterator["tuple[Case, Certificate | None]"]:
     if plan.form == ONNX.name:
         from commands.folders.onnx_remaking import remade
 
-        with remade(plan, origin.imports) as made:
+        with remade(plan, origin.imports, cache) as made:
             yield made
         return
     from commands.folders.importing import case_of, read_checkpoint

@@ -158,7 +158,7 @@ def save_sharing(
     ):
         names = {str(file): _named_after(beside, file) for file in files}
         for linked, name in names.items():
-            _link(Path(linked), name)
+            link_file(Path(linked), name)
         for path, model in graphs.items():
             referring = copy_of(model)
             _relocate(referring, lambda name: names[name].name)
@@ -189,7 +189,7 @@ def _is_written(model: ModelProto) -> bool:
     return not any(map(key_of, model.graph.initializer))
 
 
-def _link(file: Path, target: Path) -> None:
+def link_file(file: Path, target: Path) -> None:
     """Give a file another name, or copy it where the file systems are two."""
     try:
         os.link(file, target)

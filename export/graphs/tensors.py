@@ -160,8 +160,8 @@ def size_of(tensor: TensorProto) -> int:
     return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
-def slabs(tensor: TensorProto) -> Iterator[tuple[slice, Array]]:
-    """A matrix [K, N] by some of its columns at a time."""
+def slabs(tensor: TensorProto, num_together: int = SLAB_NUMBERS) -> Iterator[tuple[slice, Array]]:
+    """A matrix [K, N] by some of its columns at a time, which have up to this many numbers."""
     num_rows, num_columns = tensor.dims
     key = key_of(tensor)
     columns = None if key is None else _KEPT.get().tensors[key].columns
@@ -171,7 +171,7 @@ def slabs(tensor: TensorProto) -> Iterator[tuple[slice, Array]]:
         def columns(part: slice) -> Array:
             return whole[:, part]
 
-    step = max(1, SLAB_NUMBERS // num_rows)
+    step = max(1, num_together // num_rows)
     for start in range(0, num_columns, step):
         part = slice(start, min(start + step, num_columns))
         yield part, columns(part)

@@ -21,6 +21,7 @@ MICROSOFT = "com.microsoft"
 # Weights that share a scale. With 64 or more, ONNX Runtime adds up products in another order for
 # one row than for several, so a row would depend on its neighbours: decision 0036.
 BLOCK_SIZE = 32
+TOGETHER = 2**24  # weights that are rounded at once: 64 MiB in float32
 INT8_ACTIVATIONS = 4  # MatMulNBits' accuracy_level: products are of int8
 RoundColumns = Callable[[np.ndarray], Rounded]  # of some columns of weights [K, N]
 # Of a product's weights, before any of them is rounded: what to round their columns by.
@@ -124,7 +125,7 @@ def _packed(
         round_columns = round_weights(weight)
         blob: np.ndarray = np.empty(shape, np.uint8)
         scales_NB: np.ndarray = np.empty((num_outputs, num_blocks), np.float32)
-        for columns, weight_KC in slabs(weight):
+        for columns, weight_KC in slabs(weight, TOGETHER):
             rounded = round_columns(weight_KC)
             blob[columns] = _bytes_of(rounded, bits).reshape(-1, *shape[1:])
             scales_NB[columns] = rounded.scales_BN.T

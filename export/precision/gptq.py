@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
 
-DAMPING = 0.01  # of the mean second moment, added to all: sample texts do not span all inputs
-SMALL = 128  # rows of a triangle that is inverted as any other matrix is
-CHUNK = 64  # weights of a column whose changes are applied together
-MAX_TOGETHER = 6_144  # inputs: what an inverse of them takes grows with the third power
+from export.errors import ExportError
+
+# Of the mean second moment, added to all: sample texts do not span all inputs. The next is taken
+# where float32 cannot factor what the one before it gives.
+DAMPINGS = 0.01, 0.1, 1.0
+CHUNK = 128  # weights of a column whose earlier errors are multiplied together
+MAX_TOGETHER = 6_144  # inputs: what a factor of them takes grows with the third power
 SLAB = 4_096  # columns at once: a chunk of them stays in a processor's cache
 SHARES = np.linspace(0.7, 1.05, 15)  # of the step that holds a block's largest weight
 
@@ -55,13 +59,13 @@ class Compensation:
     def __init__(self, moments: Sequence[np.ndarray], bits: int, block_size: int) -> None:
         self._bits, self._block_size = bits, block_size
         self._parts = parts_of(sum(map(len, moments)), block_size)
-        self._eliminations = [_elimination(moments_KK) for moments_KK in moments]
+        self._factors = [_factor(moments_KK) for moments_KK in moments]
 
     def rounded(self, weights_KN: np.ndarray) -> Rounded:
         """The weights of some columns."""
         rounded = [
-            self._of_part(weights_KN[part], *elimination)
-            for part, elimination in zip(self._parts, self._eliminations, strict=True)
+            self._of_part(weights_KN[part], *factor)
+            for part, factor in zip(self._parts, self._factors, strict=True)
         ]
         if len(rounded) == 1:
             return rounded[0]
@@ -71,61 +75,65 @@ class Compensation:
         )
 
     def _of_part(
-        self, weights_KN: np.ndarray, order_K: np.ndarray, upper_KK: np.ndarray
+        self, weights_KN: np.ndarray, order_K: np.ndarray, factor_KK: np.ndarray
     ) -> Rounded:
         steps_KN: np.ndarray = np.empty(weights_KN.shape, np.int8)
         num_blocks, num_columns = -(-len(weights_KN) // self._block_size), weights_KN.shape[1]
         scales_BN: np.ndarray = np.empty((num_blocks, num_columns), np.float32)
         for first in range(0, num_columns, SLAB):
             slab = slice(first, first + SLAB)
-            scales_BN[:, slab] = _searched_scales(weights_KN[:, slab], self._bits, self._block_size)
+            some_KN = np.ascontiguousarray(weights_KN[:, slab], np.float32)
+            scales_BN[:, slab] = _searched_scales(some_KN, self._bits, self._block_size)
             scales_KN = _of_rows(scales_BN[:, slab], weights_KN, self._block_size)
-            steps_KN[order_K, slab] = _eliminated(
-                weights_KN[order_K, slab], scales_KN[order_K], upper_KK, self._bits
+            steps_KN[order_K, slab] = _compensated(
+                some_KN[order_K], scales_KN[order_K], factor_KK, self._bits
             )
         return Rounded(steps_KN, scales_BN)
 
 
-def _elimination(moments_KK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The order of channels, and the factor of the inverse moments in it: an upper triangle."""
-    moments_KK = moments_KK.astype(np.float64)
-    sizes_K = moments_KK.diagonal().copy()
-    mean = sizes_K.mean() or 1.0
-    moments_KK[np.diag_indices(len(sizes_K))] += DAMPING * mean
+def _factor(moments_KK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The order of channels, and how much of each earlier error a later weight makes up for.
+
+    With the moments in this order as U * U.T, U an upper triangle, the squared error of a product
+    is a sum of one square for each channel, of its own error and those before it: row i of the
+    result is column i of U over its last number. These are GPTQ's changes, without an inverse.
+    """
+    sizes_K = moments_KK.diagonal()
     order_K = np.argsort(-sizes_K, kind="stable")
-    # The factor of the inverse is the inverse of a factor, from the last channel to the first.
-    lower_KK = np.linalg.cholesky(moments_KK[np.ix_(order_K[::-1], order_K[::-1])])
-    return order_K, _inverse(lower_KK[::-1, ::-1]).astype(np.float32)
+    backwards_KK = torch.from_numpy(moments_KK[np.ix_(order_K[::-1], order_K[::-1])])
+    mean = float(sizes_K.mean()) or 1.0
+    added = 0.0
+    for damping in DAMPINGS:
+        backwards_KK.diagonal().add_(damping * mean - added)
+        added = damping * mean
+        lower_KK, first_failed = torch.linalg.cholesky_ex(backwards_KK)
+        if not first_failed:
+            break
+    else:
+        raise ExportError(
+            "inputs of a product are not finite on the sample texts, which 4 bits are chosen by: "
+            "take --precision int8-weights"
+        )
+    factor_KK: np.ndarray = np.ascontiguousarray(lower_KK.numpy().T[::-1, ::-1])
+    factor_KK /= factor_KK.diagonal()[:, None].copy()
+    return order_K, factor_KK
 
 
-def _inverse(upper_KK: np.ndarray) -> np.ndarray:
-    """The inverse of an upper triangle, by products of its parts: a third of a general inverse."""
-    half = len(upper_KK) // 2
-    if half < SMALL:
-        inverse_KK: np.ndarray = np.linalg.inv(upper_KK)
-        return inverse_KK
-    first_KK, second_KK = _inverse(upper_KK[:half, :half]), _inverse(upper_KK[half:, half:])
-    inverse_KK = np.zeros_like(upper_KK)
-    inverse_KK[:half, :half], inverse_KK[half:, half:] = first_KK, second_KK
-    inverse_KK[:half, half:] = -first_KK @ upper_KK[:half, half:] @ second_KK
-    return inverse_KK
-
-
-def _eliminated(
-    weights_KN: np.ndarray, scales_KN: np.ndarray, upper_KK: np.ndarray, bits: int
+def _compensated(
+    weights_KN: np.ndarray, scales_KN: np.ndarray, factor_KK: np.ndarray, bits: int
 ) -> np.ndarray:
-    """The steps of weights in the order of elimination."""
-    left_KN = weights_KN.astype(np.float32, copy=True)
-    steps_KN = np.empty(weights_KN.shape, np.int8)
-    bounds = [*range(0, len(left_KN), CHUNK), len(left_KN)]
+    """The steps of weights in the order of their factor."""
+    steps_KN, errors_KN = np.empty(weights_KN.shape, np.int8), np.empty_like(weights_KN)
+    bounds = [*range(0, len(weights_KN), CHUNK), len(weights_KN)]
     for start, end in pairwise(bounds):
-        errors = np.empty((end - start, left_KN.shape[1]), np.float32)
+        changed_CN = factor_KK[start:end, :start] @ errors_KN[:start]
+        changed_CN += weights_KN[start:end]
         for row in range(start, end):
-            steps_KN[row] = _steps(left_KN[row], scales_KN[row], bits)
-            off_N = left_KN[row] - steps_KN[row] * scales_KN[row]
-            errors[row - start] = off_N / upper_KK[row, row]
-            left_KN[row + 1 : end] -= np.outer(upper_KK[row, row + 1 : end], errors[row - start])
-        left_KN[end:] -= upper_KK[start:end, end:].T @ errors
+            changed_N = changed_CN[row - start]
+            changed_N += factor_KK[row, start:row] @ errors_KN[start:row]
+            steps_KN[row] = _steps(changed_N, scales_KN[row], bits)
+            np.multiply(steps_KN[row], scales_KN[row], out=errors_KN[row])
+            np.subtract(weights_KN[row], errors_KN[row], out=errors_KN[row])
     return steps_KN
 
 
@@ -182,5 +190,7 @@ def _of_rows(scales_BN: np.ndarray, weights_KN: np.ndarray, block_size: int) -> 
 
 def _steps(values: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
     end = 2 ** (bits - 1)
-    steps: np.ndarray = np.rint(values / scales).clip(-end, end - 1).astype(np.int8)
-    return steps
+    steps = values / scales
+    np.rint(steps, out=steps).clip(-end, end - 1, out=steps)
+    rounded: np.ndarray = steps.astype(np.int8)
+    return rounded

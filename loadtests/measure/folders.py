@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ STEP = re.compile(rf"{NAME}: (?P<step>.*) \((?:about )?\d+ s (?:left|so far)\)")
 COUNT = re.compile(r":? \d[\d, ]*(?: of \d[\d,]*)?(?P<unit> \S.*)?$")
 STEPS, STEP_PREFIX = "Seconds of the steps of a first start", "step "
 END_S = 60.0
+LINES_OF_ERROR = 20  # that a server said last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +91,14 @@ def _start(folder: Path, cache: Path, options: FolderOptions, *, is_first: bool)
         assert server.stdout is not None, "it was asked for"
         assert server.stderr is not None, "the same"
         steps: dict[str, float] = {}
-        reader = threading.Thread(target=_read_steps, args=(server.stderr, steps), daemon=True)
+        said: deque[str] = deque(maxlen=LINES_OF_ERROR)
+        arguments = (server.stderr, steps, said)
+        reader = threading.Thread(target=_read_steps, args=arguments, daemon=True)
         reader.start()
         url = _url_of(server.stdout)
+        if not url:
+            reader.join(END_S)
+            raise RuntimeError("the server ended before it was ready:\n" + "".join(said))
         ready_s = time.monotonic() - started_s
         answered = _answered(url, options)
         computed_s = processor_seconds(server.pid)
@@ -129,10 +136,14 @@ def _running(line: list[str]) -> Iterator["subprocess.Popen[str]"]:
             server.wait()
 
 
-def _read_steps(lines: IO[str], steps: dict[str, float]) -> None:
-    """Seconds from each step's first line to the next one's; counted steps are one."""
+def _read_steps(lines: IO[str], steps: dict[str, float], said: deque[str]) -> None:
+    """Seconds from each step's first line to the next one's; counted steps are one.
+
+    The last lines are `said`.
+    """
     current, since_s = "", time.monotonic()
     for line in lines:
+        said.append(line)
         now_s = time.monotonic()
         if current:
             steps[current] = steps.get(current, 0.0) + now_s - since_s
@@ -141,14 +152,14 @@ def _read_steps(lines: IO[str], steps: dict[str, float]) -> None:
 
 
 def _url_of(lines: IO[str]) -> str:
-    """The address of HTTP, when the server is ready."""
+    """The address of HTTP, when the server is ready; empty where it ended before."""
     url = ""
     for line in lines:
         if line.startswith("HTTP "):
             url = line.split()[1]
         if line.startswith("gRPC "):
             return url
-    raise RuntimeError("the server ended before it was ready: serve the folder to see why")
+    return ""
 
 
 def _answered(url: str, options: FolderOptions) -> Turn:

@@ -90,6 +90,16 @@ def ranking(texts: Sequence[str], response: Ranking) -> Table:
     return table
 
 
+def found(query: str, results: Sequence[Any], model: Any) -> Table:
+    """One row per text of a file, best first, with its line."""
+    table = Table(
+        "line", "text", "score", caption=f"'{short(query)}', in the order of {model.name}"
+    )
+    for result in results:
+        table.add_row(str(result.line), short(result.text), f"{result.score:.4f}")
+    return table
+
+
 def images(names: Sequence[str], response: ImageClassifications) -> Table:
     """One row per image, its labels best first."""
     caption = f"{response.model} version {response.version}: {_took(response.timings)}"

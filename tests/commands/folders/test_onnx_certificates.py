@@ -11,8 +11,10 @@ from onnx import numpy_helper
 
 from commands.folders import onnx_certificate
 from commands.folders.onnx_maker import make
+from commands.folders.onnx_remaking import remade
 from export.certificates.certificate import Certificate, Row
 from models.checkpoints import plan as plans
+from models.checkpoints.graph_files import GraphWish
 from models.errors import CheckpointError
 from tests.commands.folders.test_onnx_decoders import job, write_folder
 from tests.commands.folders.test_onnx_folders import with_pooling
@@ -79,6 +81,19 @@ def test_a_graph_beside_weights_is_compared_with_transformers_network(
     graph = "model.onnx" if task == "image-classification" else "onnx/model.onnx"
     assert text.startswith(f"{graph} compared with its own graph as it was")
     assert "; with the weights beside it compared: " in text
+
+
+def test_a_verification_has_the_folder_s_own_file_of_weights(tmp_path: Path) -> None:
+    """As another name of the same file, and not a copy, which large ones have no room for."""
+    folder = write(tmp_path / "mine", "text-classification")
+    path = folder / "onnx/model.onnx"
+    whole = onnx.load(path)
+    onnx.save(whole, path, save_as_external_data=True, location="model.data", size_threshold=64)
+    plan = plans.recognise(folder, GraphWish("fp32"))
+    with remade(plan, {}, tmp_path / "no cache") as (_, certificate):
+        assert (path.parent / "model.data").stat().st_nlink == 2
+        assert certificate.is_equal
+    assert (path.parent / "model.data").stat().st_nlink == 1
 
 
 def test_a_graph_of_other_weights_is_refused_unless_the_difference_is_accepted(

@@ -167,7 +167,8 @@ def test_a_folder_that_is_missing_is_told_before_another_is_made(
     made: tuple[Path, Path], tmp_path: Path
 ) -> None:
     reports = Lines()
-    for missing in (tmp_path / "nowhere", made[0] / "config.json"):
+    (tmp_path / "empty").mkdir()
+    for missing in (tmp_path / "nowhere", made[0] / "config.json", tmp_path / "empty"):
         with (
             pytest.raises(CheckpointError, match=f"{missing}"),
             prepared([str(made[0]), str(missing)], wishes(tmp_path / "cache"), reports),
@@ -179,10 +180,11 @@ def test_a_folder_that_is_missing_is_told_before_another_is_made(
 def test_a_model_repository_that_is_missing_is_told_before_folders_are_made(
     made: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Also one whose path looks like a hub id."""
-    line = ["serve", str(made[0]), "--model-repository", "some/where"]
-    result = CliRunner().invoke(app, [*line, "--folder-cache", str(tmp_path / "cache")])
-    assert "model repository some/where is not a folder" in str(result.exception)
+    """Also one whose path looks like a hub id, and one without models."""
+    for repository, why in (("some/where", "is not a folder"), (tmp_path, "has no models: leave")):
+        line = ["serve", str(made[0]), "--model-repository", str(repository)]
+        result = CliRunner().invoke(app, [*line, "--folder-cache", str(tmp_path / "cache")])
+        assert f"model repository {repository} {why}" in str(result.exception)
     assert not (tmp_path / "cache").exists()
 
 
@@ -437,8 +439,10 @@ def test_an_adapter_is_of_the_source_that_it_names_and_others_have_no_room_for_i
 
     assert shared_out("owner/two", *sources) == {"two": (adapter,)}
     assert shared_out("owner/other", *sources[:2]) == {"one": (adapter,)}
-    with pytest.raises(CheckpointError, match="2 of the models that are served may be that"):
+    with pytest.raises(CheckpointError, match=r"may be that \(one, two\): leave all but one"):
         shared_out("owner/other", *sources)
+    with pytest.raises(CheckpointError, match="'owner/other': no folder that is served is that"):
+        shared_out("owner/other", sources[0])
     shared_out("owner/two", *sources)
     (found,) = bases_of([adapter], [])  # beside the adapter's own folder
     assert Path(found.where) == tmp_path / "two"

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from commands.folders.importing import case_of, read_checkpoint
 from commands.folders.verification import verify
 from commands.main import app
+from export.adapters import import_adapter
 from export.certificates.certificate import Certificate, Row
 from export.certificates.probes import COMPARED
 from export.exporter import export_any
-from export.settings import ExportSettings
+from export.settings import AdapterSettings, ExportSettings
 from models.recipes.import_settings import ImportSettings
 from service.calls.answers import LabelScore, Timings, Token
 from service.calls.models import ModelFacts
@@ -28,6 +29,7 @@ from tests.checkpoints.rows import ROWS
 from tests.checkpoints.spellings import save_tokenizer
 from tests.commands.folders.test_explain import classifier
 from tests.e2e.server import ServerProcess
+from tests.export.test_adapters import write_peft
 from tests.fakes.chats import TOOLS
 
 LINE = ["verify", "--json"]
@@ -131,6 +133,34 @@ def test_a_model_of_another_folder_is_told(served: Served, tmp_path: Path) -> No
     result = CliRunner().invoke(app, line)
     assert "classes as it is served, in fp32, compared: " in result.stdout
     assert "scores differ first at the text 'The film was" in result.stdout
+
+
+def test_a_served_adapter_equals_its_base_with_the_adapter_merged(
+    served: Served, tmp_path: Path
+) -> None:
+    """By its folder, which names the base, and by its kept export; the base alone is told apart."""
+    base, repository, adapter = tmp_path / "base", served.root / "repository", tmp_path / "polite"
+    made = network(
+        "llama", transformers.AutoModelForCausalLM, vocab_size=600, hidden_size=256, head_dim=64,
+        num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=1,
+    )  # fmt: skip
+    made.save_pretrained(base)
+    save_tokenizer("gpt2", base)
+    write_peft(adapter, num_in=256)
+    settings_file = adapter / "adapter_config.json"
+    stated = {**json.loads(settings_file.read_text()), "base_model_name_or_path": str(base)}
+    settings_file.write_text(json.dumps(stated))
+    checkpoint = read_checkpoint(str(base), ImportSettings())
+    export_any(checkpoint, ExportSettings("base", repository, "fp32", lora_rank=2))
+    import_adapter(adapter, AdapterSettings("polite", "base", str(base), repository))
+    with InferenceServerClient(served.address) as client:
+        client.load_model("base")
+        client.load_model("polite")
+    exit_code, found = verified(adapter, "polite", served.address)
+    assert (exit_code, found["is_equal"]) == (0, True)
+    written = rows(found["served"])[OUTPUTS["writing"]]
+    assert written.equal == len(COMPARED)
+    assert verified(base, "polite", served.address)[1]["is_equal"] is False
 
 
 @pytest.mark.parametrize("number", range(len(COMPARED)))

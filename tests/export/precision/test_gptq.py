@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from export.precision.gptq import Compensation, Rounded, parts_of, round_nearest
+from export.errors import ExportError
+from export.precision.gptq import DAMPINGS, Compensation, Rounded, parts_of, round_nearest
 
 BITS, BLOCK_SIZE = 4, 128
 GENERATOR = np.random.default_rng(0)
@@ -43,6 +44,39 @@ def test_error_on_other_inputs_is_less_than_half_of_the_nearest_step_s() -> None
     nearest = round_nearest(WEIGHTS_KN, BITS, BLOCK_SIZE)
     others = inputs(500)
     assert error(compensated, others) < 0.5 * error(nearest, others)
+
+
+def test_steps_are_those_of_gptq_s_changes_by_the_inverse_moments() -> None:
+    """Weight by weight in float64, by the inverse of what is left, as the paper has it."""
+    moments_KK = moments(inputs(2_000)).astype(np.float64)
+    rounded = Compensation([moments_KK.astype(np.float32)], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    scales_KN = np.repeat(rounded.scales_BN, BLOCK_SIZE, axis=0)[:K]
+    order_K = np.argsort(-moments_KK.diagonal(), kind="stable")
+    damped_KK = moments_KK + DAMPINGS[0] * moments_KK.diagonal().mean() * np.eye(K)
+    left_KK = np.linalg.inv(damped_KK[np.ix_(order_K, order_K)])
+    weights_KN, steps_KN = WEIGHTS_KN[order_K].astype(np.float64), np.empty((K, N))
+    for row, scales_N in enumerate(scales_KN[order_K]):
+        steps_KN[row] = np.rint(weights_KN[row] / scales_N).clip(-8, 7)
+        off_N = (weights_KN[row] - steps_KN[row] * scales_N) / left_KK[row, row]
+        weights_KN[row:] -= np.outer(left_KK[row:, row], off_N)
+        left_KK -= np.outer(left_KK[:, row], left_KK[row]) / left_KK[row, row]
+    assert (rounded.steps_KN[order_K] == steps_KN).mean() > 0.999
+
+
+def test_moments_that_float32_cannot_factor_get_more_added() -> None:
+    """One direction of them less than nothing, as the sum of many rounded products can have."""
+    moments_KK = moments(inputs(2_000))
+    mean, direction_K = moments_KK.diagonal().mean(), np.full(K, K**-0.5, np.float32)
+    less = direction_K @ moments_KK @ direction_K + 2 * DAMPINGS[0] * mean
+    moments_KK -= less * np.outer(direction_K, direction_K)
+    rounded = Compensation([moments_KK], BITS, BLOCK_SIZE).rounded(WEIGHTS_KN)
+    assert np.abs(values(rounded) - WEIGHTS_KN).max() < 4
+
+
+def test_inputs_that_are_not_finite_are_refused_by_name() -> None:
+    moments_KK = np.full((K, K), np.inf, np.float32)
+    with pytest.raises(ExportError, match=r"not finite on the sample texts.*int8-weights"):
+        Compensation([moments_KK], BITS, BLOCK_SIZE)
 
 
 def test_steps_are_of_four_bits_and_each_block_has_a_scale() -> None:
