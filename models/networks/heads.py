@@ -254,7 +254,8 @@ class TextEmbedder(Pooled, EncoderNetwork):
     @property
     def pooled_size(self) -> int:
         """Values of a vector in front of the maps."""
-        return super().pooled_size * (4 if self.layers == "concat_last_four" else 1)
+        size: int = super().pooled_size
+        return size * (4 if self.layers == "concat_last_four" else 1)
 
     @property
     def pooled_states(self) -> str:
