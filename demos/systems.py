@@ -62,7 +62,11 @@ DEMOS: dict[str, Demo] = {
         "Transformer",
         "dates as people write them, in ISO 8601: greedy, and the three best of a beam search",
         (
-            trained("seq2seq dates --network transformer", "dates", "--epochs 1 --samples 512"),
+            trained(
+                "seq2seq dates --network transformer",
+                "dates",
+                "--epochs 1 --samples 512 --num-layers 1",
+            ),
             exported("dates", examples="dates"),
             attention_of("dates-attention", "{folder}/dates", "dates"),
         ),
@@ -81,7 +85,7 @@ DEMOS: dict[str, Demo] = {
                 f"pretrain bert {EVERYDAY_CORPUS} --batch-size 32 --steps 8000 "
                 "--learning-rate 4e-3",
                 "bert",
-                "--steps 4 --batch-size 4",
+                "--steps 4 --batch-size 4 --num-layers 1",
             ),
             Step("python -m models.recipes.everyday_fills {folder}/bert"),
             exported("bert", examples="bert"),
@@ -204,7 +208,7 @@ DEMOS: dict[str, Demo] = {
         "handwritten digits of 8 x 8 pixels",
         (
             data("digit_images", "images"),
-            trained("vision", "digits", "--epochs 1"),
+            trained("vision", "digits", "--epochs 1 --num-layers 1"),
             exported("digits", examples=DIGITS),
             attention_of("digits-attention", "{folder}/digits", DIGITS),
         ),
@@ -221,7 +225,7 @@ DEMOS: dict[str, Demo] = {
                 "--encoder {encoder} --output {folder}/ladder --repository {folder}/repository",
                 "{folder}/ladder/ladder.json",
                 "--training-texts 60 --epochs 1 --word-epochs 1 --tuning-epochs 1 --head-epochs 1 "
-                "--gpt-steps 2 --requests 8 --max-tokens 24",
+                "--gpt-steps 2 --requests 8 --max-tokens 24 --num-layers 1",
             ),
         ),
         ("classify tuned 'WINNER!! claim your free prize now' 'see you at eight'",),
@@ -244,7 +248,7 @@ DEMOS: dict[str, Demo] = {
             Step(
                 f"attendant pretrain gpt {CORPUS} --vocab-size 2048 --beta2 0.99 --output {{gpt}}",
                 "{gpt}",
-                "--steps 4",
+                "--steps 4 --num-layers 1",
             ),
             exported("gpt", "--held-out {folder}/topics/held_out.txt", "{gpt}", "gpt"),
             attention_of("gpt-attention", "{gpt}", "gpt"),

@@ -1,11 +1,16 @@
 """What holds for every test: one thread for PyTorch, SIGINT as a terminal has it, and no width."""
 
 import gc
+import itertools
 import os
 import signal
+from collections import defaultdict
+from operator import itemgetter
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.traces import Traces
 
 # Before torch is imported, and for the commands that tests start. Networks as small as those of
 # tests gain nothing from threads, which wait for each other for longer than they compute.
@@ -32,6 +37,23 @@ for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
 
 
+# A graph that one test has traced serves the others: see tests/traces.py.
+TRACES = Traces()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    is_worker = hasattr(request.config, "workerinput")
+    TRACES.folder = (folder.parent if is_worker else folder) / "traces"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    TRACES.is_asked = item.get_closest_marker("traced_anew") is None
+    TRACES.install()
+
+
 # Ten thousand tests and the libraries that they import are millions of objects, and a server looks
 # for garbage whenever it closes a model. So what is alive after the collection of tests, and after
 # each file, is looked at once.
@@ -48,3 +70,21 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _set_aside() -> None:
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the time goes, beside `--durations`: the files that take half of it."""
+    if not terminalreporter.config.option.durations:
+        return
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    total, named = sum(seconds.values()), 0.0
+    terminalreporter.section("files with half of the time")
+    for file, of_file in sorted(seconds.items(), key=itemgetter(1), reverse=True):
+        terminalreporter.write_line(f"{of_file:7.1f}s {file}")
+        named += of_file
+        if named >= total / 2:
+            break
+    terminalreporter.write_line(f"{total:7.1f}s in all {len(seconds)} files")

@@ -59,6 +59,7 @@ def load_traced_reader(
     be lost or run, and `SettingError`.
     """
     import transformers
+    from transformers.models.auto import auto_factory
 
     folder = use.encoder
     path = folder / file_names.CONFIG_FILE
@@ -74,7 +75,9 @@ def load_traced_reader(
     mask = mask_of(folder, tokenizer) if factory == MASKS else None
     if factory == MASKS and mask is None:  # which no text can hold
         factory = BODY
-    network, loading = loaded(folder, lambda _: getattr(transformers, factory))
+    classes = getattr(transformers, factory)._model_mapping  # noqa: SLF001 - as its factories do
+    choose: Any = auto_factory._get_model_class  # noqa: SLF001
+    network, loading = loaded(folder, lambda stated: choose(stated, classes))
     if factory == BODY:
         network = without_pooler(network)
         loading = _without_heads(network, loading, architecture_of(values))

@@ -83,9 +83,8 @@ def test_two_processes_give_the_same_bytes(
     assert manifest.accuracy["texts"] == 2
     labelled_texts = {"lunch tomorrow", "free prize now"}
     assert not labelled_texts & {example.text for example in manifest.examples}
-    shown = (*commands[0][:-1], tmp_path / "shown", "--labelled-examples")
-    with started("export", *shown) as process:
-        assert process.wait(LIMIT_S) == 0
+    shown = run(*commands[0][:-1], tmp_path / "shown", "--labelled-examples")
+    assert shown.exit_code == 0, shown.output
     manifest = Manifest.from_json((tmp_path / "shown/spam/1/manifest.json").read_text())
     assert {example.text for example in manifest.examples} == labelled_texts
 

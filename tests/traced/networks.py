@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import transformers
 
+from models.checkpoints.traced_types import causal_classes
 from models.networks.reader_makers import FACTORIES, reader_of
 from models.networks.traced import TracedConfig, TracedDecoder, class_of
 from models.networks.traced_readers import (
@@ -159,8 +160,10 @@ def tiny_reader(
 def tiny_decoder(model_type: str, *, gain: float = 0.2, **changes: Any) -> TracedDecoder:
     """A network as an import has it."""
     config = tiny_config(model_type, **changes)
-    network = tiny_network(config, class_of, gain)
     text = config.get_text_config()
+    if text is not config:  # as a folder with other media states it
+        config.architectures = [causal_classes()[model_type][-1]]
+    network = tiny_network(config, class_of, gain)
     sizes = TracedConfig(
         {**config.to_dict(), "pad_token_id": PADDING},
         text.vocab_size,

@@ -18,26 +18,26 @@ from models.training.state import state_path
 ENVIRONMENT = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
 
 
-def test_the_first_signal_asks_and_the_second_acts_as_usual() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_acts_as_usual(number: signal.Signals) -> None:
     """What is usual is set here: a shell's background jobs start with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(number, signal.default_int_handler)
     try:
         with stop_requests() as should_stop:
             assert not should_stop()
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             assert should_stop()
             with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is signal.default_int_handler
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 @pytest.mark.parametrize(
     ("kind", "number", "measured"),
     [
         ("train", signal.SIGINT, "epoch 1:"),
-        ("pretrain", signal.SIGINT, "step 2:"),
         ("pretrain", signal.SIGTERM, "step 2:"),
     ],
 )
@@ -49,7 +49,10 @@ def test_an_interrupted_command_exits_130_and_the_same_command_continues(
     run: Callable[..., Result],
     tmp_path: Path,
 ) -> None:
-    """A real process, sent a signal once it has measured for the first time."""
+    """A real process, sent a signal once it has measured for the first time.
+
+    Each command has a signal of its own: both take them by `stop_requests`, as the test above says.
+    """
     output, arguments = tmp_path / "output", commands[kind]
     with subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-m", "commands", *arguments],

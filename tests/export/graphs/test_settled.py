@@ -38,9 +38,9 @@ def test_rounded_weights_of_files_are_those_of_weights_in_memory(
     monkeypatch.setattr("export.graphs.files.MAX_EMBEDDED_BYTES", 0)
     monkeypatch.setattr(save_sharing, "__defaults__", (512,))  # bytes of a large tensor
     round_weights = ROUNDINGS[precision]
-    expected = round_weights(trace_decoder(network_of(name)))
+    expected = round_weights(trace_decoder(network_of(name, 2)))
     with made_later(tmp_path / "repository"):
-        graph = round_weights(trace_decoder(network_of(name, is_lazy=True)))
+        graph = round_weights(trace_decoder(network_of(name, 2, is_lazy=True)))
         [written] = settled([graph], max_bytes=0)
         assert any(map(file_of, written.graph.initializer))
         found = {tensor.name: array_of(tensor) for tensor in written.graph.initializer}

@@ -22,7 +22,13 @@ from models.networks.traced_readers import (
     TracedTokenClassifier,
 )
 from tests.decoders.rows import tokenizer
-from tests.traced.networks import class_in, tiny_config, tiny_decoder, tiny_network
+from tests.traced.networks import (
+    class_in,
+    tiny_config,
+    tiny_decoder,
+    tiny_network,
+    tiny_reader,
+)
 
 POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
 TRANSFORMER = {"type": "sentence_transformers.models.Transformer", "path": ""}
@@ -146,3 +152,9 @@ def test_no_pooler_is_left_in_an_embedder(tmp_path: Path) -> None:
     model = load_checkpoint(hub_folder(tmp_path)).model
     assert isinstance(model, TracedEmbedder)
     assert isinstance(model.network.pooler, nn.Identity)
+
+
+def test_an_encoder_decoder_is_no_reader() -> None:
+    """Its body's states are those of a second text, which a folder's texts are not."""
+    with pytest.raises(CheckpointError, match="BartModel reads a text twice, in an encoder and a"):
+        tiny_reader("bart", TracedEmbedder)
