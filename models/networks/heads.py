@@ -248,7 +248,7 @@ class TextEmbedder(Pooled, EncoderNetwork):
 
     @property
     def num_attentions(self) -> int:
-        num_layers = self.config.num_layers
+        num_layers: int = self.config.num_layers
         return {"first": 0, "second_to_last": num_layers - 1}.get(self.layers, num_layers)
 
     @property
