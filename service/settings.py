@@ -20,6 +20,8 @@ from service.contract.precision import (
     MAX_DRAFT_TOKENS,
 )
 from service.errors import SettingError
+from service.families.chosen import NAMES as FORM_NAMES
+from service.families.chosen import forms_of, unknown
 
 HOST_NAME = re.compile(r"[^\s/:]+")
 ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/]+")  # as browsers write it
@@ -328,6 +330,16 @@ class Settings:
         "completions of models that chat; 128 for other requests.",
         0,
     )
+    tool_call_form: str = _generation(
+        "",
+        "Form in which models write calls of functions, for all models or MODEL=FORM separated by "
+        "commas; none: they write none. Goes before that of a manifest, and that before the one "
+        "that the chat template shows.",
+    )
+    reasoning_form: str = _generation(
+        "",
+        "Form in which models write thoughts, as above; none: their thoughts are text.",
+    )
     sampling_defaults: str = _generation(
         "model",
         "Where a request names no temperature, top_k, top_p, min_p, repetition_penalty or "
@@ -588,6 +600,10 @@ class Settings:
                     "scheme://host:port, without a path"
                 )
         aliases_of(self)
+        for kind in FORM_NAMES:
+            for form in forms_of(getattr(self, kind)).values():
+                if fault := unknown(kind, form):
+                    raise SettingError(f"{_flag(kind)}: {fault}")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise SettingError("--tls-cert and --tls-key must both be set, or neither")
         if self.tls_client_ca and not self.tls_cert:

@@ -35,8 +35,8 @@ ROOMS = {
     "service/errors": Room(),
     "service/records": Room(),
     "service/families": Room(),
-    "service/contract": Room("errors"),
-    "service/settings": Room("errors contract"),
+    "service/contract": Room("errors families"),
+    "service/settings": Room("errors families contract"),
     "service/runtime": Room("errors contract"),
     "service/calls": Room("errors grammars"),
     "service/text": Room("errors families calls contract runtime"),
@@ -80,7 +80,7 @@ ROOMS = {
         " serving/tasks"
     ),
     "service/repository": Room(
-        "errors records contract settings runtime text calls observe batching generation"
+        "errors families records contract settings runtime text calls observe batching generation"
         " generation/choosing generation/sequence generation/decoders generation/steps serving"
         " serving/tasks",
         "loading repository version",
@@ -331,7 +331,10 @@ POLICY = (
     *(f"calls/{name}" for name in ("answers", "conversation", "features", "images", "models")),
     *(f"calls/{name}" for name in ("reading", "record", "sampling", "sampling_values")),
     *("calls/generation", "calls/methods", "calls/texts", "calls/tokens"),
-    *(f"families/{name}" for name in ("call_forms", "marks", "thought_budget", "thoughts")),
+    *(
+        f"families/{name}"
+        for name in ("call_forms", "chosen", "marks", "thought_budget", "thoughts")
+    ),
     "contract/adapter",
     "generation/decoders/adapter_buffers",
     "generation/adapter_places",

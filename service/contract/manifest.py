@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from service.contract.embedder_use import EmbedderUse
 from service.contract.image_input import ImageInput
 from service.errors import LoadError
+from service.families.chosen import REASONING, TOOL_CALL, unknown
 
 TaskName = Literal[
     "text-classification",
@@ -156,6 +157,9 @@ class Manifest:
     first_token_ids: tuple[int, ...] = ()  # what every output of an encoder-decoder begins with
     banned_token_ids: tuple[int, ...] = ()  # what no output of an encoder-decoder has
     sampling: dict[str, float] = field(default_factory=dict)  # where a request says nothing
+    # How a model writes calls of functions and thoughts, or "none"; empty: as its template does.
+    tool_call_form: str = ""
+    reasoning_form: str = ""
     pooling: str = ""  # how an embedder pools and whether it normalises, for people
     example: str = EXAMPLE  # a text to try the model with
     examples: tuple[Example, ...] = ()  # several, of the model's own domain
@@ -228,6 +232,10 @@ class Manifest:
                 f"manifest.json: sampling is {self.sampling!r}, expected an object of "
                 f"{', '.join(SAMPLING)}"
             )
+
+        for name in (TOOL_CALL, REASONING):
+            if fault := unknown(name, getattr(self, name)):
+                raise LoadError(f"manifest.json: {fault}")
 
     @property
     def scores_by(self) -> ScoreFunction:

@@ -318,9 +318,14 @@ CALL_FORMS: Mapping[str, CallForm] = {
 _UNWRITTEN = re.compile(r"\{#.*?#\}|\{%[-+]?\s*(?:if|elif|for)\b.*?%\}", re.DOTALL)
 
 
+def declares_tools(template: str) -> bool:
+    """Whether a template tells the model of functions."""
+    return "tools" in template
+
+
 def call_form_in(template: str) -> str:
     """The name of the form that a template writes; empty where it declares no functions."""
-    if "tools" not in template:
+    if not declares_tools(template):
         return ""
     written = _UNWRITTEN.sub("", template)
     return next(

@@ -4,13 +4,14 @@ docs/how-to/cuda.md says what was verified on CUDA.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from service.calls.sampling_values import sampling_of
 from service.contract.manifest import TOKEN_LISTS, Manifest
 from service.errors import InvalidArgument, LoadError, ModelFailed
+from service.families.chosen import REASONING, TOOL_CALL, forms_of
 from service.generation.decoders.decoder import PREFILL_SUFFIX
 from service.generation.decoders.decoder_interface import Decoder, PagedDecoder, SlotDecoder
 from service.generation.decoders.encoder_decoder import SourceLimits, open_encoder_decoder
@@ -104,9 +105,18 @@ def load_decoder(
             )
     templates, chat = ChatTemplates.of(plan.chat_files), None
     if templates is not None:
+        forms = _form(plan, manifest, TOOL_CALL), _form(plan, manifest, REASONING)
+        templates = replace(templates, own_forms=forms)
         limits_of_chat = TemplateLimits(settings.chat_template_timeout_s, max_characters)
         chat = Chat(templates, tokenizer, limits_of_chat)
     return LoadedDecoder(decoder, tokenizer, manifest, room, chat, sampling)
+
+
+def _form(plan: ModelPlan, manifest: Manifest, kind: str) -> str:
+    """The form that a setting or the manifest chooses; empty where the template shows it."""
+    by_model = forms_of(getattr(plan.settings, kind))
+    choices = (by_model.get(plan.name), by_model.get(""), getattr(manifest, kind))
+    return next(filter(None, choices), "")
 
 
 def _sampling(plan: ModelPlan, manifest: Manifest) -> Mapping[str, float]:

@@ -35,6 +35,7 @@ ERRORS_ONLY = 3  # of ONNX Runtime's levels of severity
 CUDA_PROVIDER = "CUDAExecutionProvider"
 logger = logging.getLogger(__name__)
 HOST_MEMORY = "Cpu"  # as ONNX Runtime calls it
+ENVIRONMENT_ARENA = "session.use_env_allocators"
 NO_GRAPH = -1  # a run that is neither recorded as a CUDA graph nor repeated from one
 
 
@@ -365,11 +366,22 @@ def _ort_options(ort: Any, options: SessionOptions) -> Any:
         # ORT's own fusion of addition and layer norm is slower than the two: decision 0028.
         fusions = "SkipLayerNormFusion"
         ort_options.add_session_config_entry("optimization.disable_specified_optimizers", fusions)
+        if tuning.has_arena:
+            _make_arena()
+            ort_options.add_session_config_entry(ENVIRONMENT_ARENA, "1")
     ort_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for key, value in tuning.session_entries:
         ort_options.add_session_config_entry(key, value)
     ort_options.log_severity_level = ERRORS_ONLY  # they come back as exceptions too
     return ort_options
+
+
+@cache
+def _make_arena() -> None:
+    """One arena of the host's memory for all sessions that run on it: decision 0044."""
+    ort = load_onnxruntime()
+    kind, memory = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
+    ort.create_and_register_allocator(ort.OrtMemoryInfo(HOST_MEMORY, kind, 0, memory), None)
 
 
 def providers_for(

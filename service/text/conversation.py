@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from service.calls.conversation import Conversation
 from service.errors import InvalidArgument, LoadError
-from service.families.call_forms import CALL_FORMS, call_form_in
+from service.families.call_forms import CALL_FORMS, call_form_in, declares_tools
+from service.families.chosen import chosen
 from service.families.thoughts import form_in
 
 TOKENIZER_CONFIG, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
@@ -36,6 +37,7 @@ class ChatTemplates:
 
     texts: Mapping[str, str]
     special_tokens: Mapping[str, str]  # as `bos_token`
+    own_forms: tuple[str, str] = ("", "")  # of calls and thoughts, in place of those found
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> Self | None:
@@ -57,8 +59,9 @@ class ChatTemplates:
 
     @property
     def tool_form(self) -> str:
-        """The form of calls of functions, by its family's name; empty where no template has one."""
-        return call_form_in(self.texts.get(TOOL_USE, self.texts.get(DEFAULT, "")))
+        """The form of calls of functions, by its family's name; empty where there is none."""
+        text = self.texts.get(TOOL_USE, self.texts.get(DEFAULT, ""))
+        return chosen(self.own_forms[:1], call_form_in(text)) if declares_tools(text) else ""
 
     def call_marks(self, conversation: Conversation) -> tuple[str, ...]:
         """The markers of a call even within thoughts; none where none can be made."""
@@ -67,8 +70,8 @@ class ChatTemplates:
 
     @property
     def thought_form(self) -> str:
-        """The form of thoughts, by its name in `thoughts.FORMS`; empty where none is written."""
-        return form_in(self.texts.values())
+        """The form of thoughts, by its name in `thoughts.FORMS`; empty where there is none."""
+        return chosen(self.own_forms[1:], form_in(self.texts.values()))
 
     def choose(self, conversation: Conversation) -> str:
         """The name of the template for a conversation. Raises `InvalidArgument`."""

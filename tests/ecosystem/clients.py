@@ -243,6 +243,12 @@ CLIENTS = (
         "pydantic-ai and LangChain over Responses and Messages, whole and streamed",
     ),
     Client(
+        "types",
+        ("openai", "anthropic"),
+        "every answer and every event of chats, completions, embeddings, Responses, Messages, "
+        "files and batches by the libraries' strict types: all of 41 answers and 238 events",
+    ),
+    Client(
         "huggingface",
         ("@huggingface/inference",),
         "at a model's address: `textClassification`, `featureExtraction`, `textGeneration` and its "

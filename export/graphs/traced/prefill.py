@@ -12,14 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from export.errors import ExportError
-from export.graphs.graph import check_fused, trace_texts
 from export.graphs.int8_cache import Largest, scales_of
-from export.graphs.prefill import OPERATOR, PromptRows, attend, stepped
+from export.graphs.prefill import PromptRows, attend, exported, stepped
 from export.graphs.traced.attention import answered, joined, options_of, repeated
 from export.graphs.traced.calls import Call, Layer
 from export.graphs.traced.decoder import at_head, bare, layers_of
 from models.networks.traced import TracedDecoder
-from service.generation.decoders.decoder import TEXT_INPUTS
 from service.generation.decoders.shape import cache_names
 
 
@@ -38,11 +36,9 @@ def trace_traced_prefill(decoder: TracedDecoder, largest: Largest) -> onnx.Model
         )
     caches = [present for _, present in cache_names(len(layers))]
     scales = scales_of(largest)
+    steps = [scales[cache] for cache in caches]
     with bare(decoder) as (network, weights, _):
-        prefill = _Prefill(network, layers, [scales[cache] for cache in caches])
-        model = trace_texts(prefill, TEXT_INPUTS, ("logits", *caches), weights=weights)
-    check_fused(model, OPERATOR, len(layers))
-    return model
+        return exported(_Prefill(network, layers, steps), steps, weights)
 
 
 class _Prefill(nn.Module):
@@ -59,8 +55,11 @@ class _Prefill(nn.Module):
             nn.Parameter(torch.from_numpy(each.reshape(-1)), requires_grad=False) for each in scales
         )
 
-    def forward(self, input_ids_BS: Tensor, attention_mask_BS: Tensor) -> tuple[Tensor, ...]:
-        rows, presents = PromptRows(attention_mask_BS), list[Tensor]()
+    def forward(
+        self, input_ids_BS: Tensor, attention_mask_BS: Tensor, past: Tensor
+    ) -> tuple[Tensor, ...]:
+        rows = PromptRows(attention_mask_BS, past, 2 * len(self.layers))
+        presents: list[Tensor] = []
 
         def attention(call: Call) -> Tensor:
             return self._attended(rows, presents, call)
@@ -79,18 +78,17 @@ class _Prefill(nn.Module):
     def _attended(self, rows: PromptRows, presents: list[Tensor], call: Call) -> Tensor:
         place = len(presents)
         layer, padded = self.layers[place // 2], []
-        for states, scale_E in zip(
-            (call.key, call.value), list(self.scales_E)[place : place + 2], strict=True
-        ):
+        scales = list(self.scales_E)[place : place + 2]
+        for states, scale_E in zip((call.key, call.value), scales, strict=True):
             states_1NE = joined(repeated(states, self.num_heads), self.size)
             steps_1NE = stepped(states_1NE, scale_E)
             presents.append(steps_1NE.to(torch.int8))
             padded.append(rows.packing.unpack(steps_1NE * scale_E))
         query_BSQ = rows.packing.unpack(joined(call.query, self.size))
         options = options_of(layer, self.num_heads)
-        mask_SS = rows.within(layer.mask.window)
+        mask, past = rows.within(layer.mask.window), rows.past(place, scales)
         key_BSE, value_BSE = padded
-        context_BSQ = attend(query_BSQ, key_BSE, value_BSE, mask_SS, options)
+        context_BSQ = attend(query_BSQ, key_BSE, value_BSE, mask, past, options)
         context_1NQ = rows.packing.pack(context_BSQ)
         output = context_1NQ.view(*context_1NQ.shape[:-1], layer.num_heads, self.size)
         return output[..., : layer.value_size]

@@ -9,8 +9,8 @@ for any rows; several tokens for rows without a past; or several tokens for one 
 `input_ids` are of one row says that its rows need runs of their own: see
 `export/adopted/decoders.py`. So do prompts of a graph with states (`past_state.*`, of layers that
 keep one size per row): padding would enter them. A state is of all tokens of its row and no fewer,
-so it is copied whole, and zeros where a row begins. Rows without a past go to a graph of their own
-where there is one beside the decoder's, see `export/graphs/prefill.py`.
+so it is copied whole, and zeros where a row begins. Prompts, without a past or behind one, go to a
+graph of their own where there is one beside the decoder's, see `export/graphs/prefill.py`.
 """
 # ruff: noqa: N806 - suffixes are array layouts: B rows, S tokens in this pass, V vocabulary, N logits
 
@@ -42,6 +42,8 @@ from service.runtime.session import OnnxSession
 INPUTS = ("input_ids", "position_ids", "seqlens_k", "total_sequence_length")
 PREFILL_SUFFIX = ".prefill.onnx"  # of the graph for prompts: beside model.onnx, model.prefill.onnx
 TEXT_INPUTS = ("input_ids", "attention_mask")
+PAST = "past"  # of the row that the graph for prompts goes on with; older graphs have no such input
+MIN_CONTINUED = 24  # tokens behind a past from which on the graph for prompts is faster
 POSITIONS = "logit_positions"  # of tokens whose logits are wanted; older graphs give the last ones
 MAX_SLOTS = 256  # a prompt is compared with all of them
 MIN_LOGITS_PER_ROW = 1 + MAX_DRAFT_TOKENS  # room for a row's token, and drafted ones after it
@@ -56,6 +58,8 @@ _Tensor = tuple[np.dtype, tuple[int, ...]]  # its type and dims; -1 where they v
 
 class OnnxDecoder(SlotDecoder):
     """An exported decoder and its buffers `[slots, Hkv, T, Dh]`, two per layer."""
+
+    max_part = 256  # tokens of a run of the graph for prompts, the fastest size: decision 0045
 
     def __init__(
         self,
@@ -83,9 +87,9 @@ class OnnxDecoder(SlotDecoder):
         self.has_states = bool(shape.states)
         self.pads_prompts = prefill is None and not (shape.takes_one_row or shape.states)
         self._session = session
-        self._prefill = prefill
+        self._prefill, self._continues = prefill, False
         if prefill is not None:
-            _check_prefill(prefill.signature, self.shape)
+            self._continues = _check_prefill(prefill.signature, self.shape)
         self._adapted = adapted
         if adapted is not None:
             self.adapters = _adapter_buffers(adapted.signature, self.shape)
@@ -152,8 +156,12 @@ class OnnxDecoder(SlotDecoder):
         num_rows, num_tokens = len(rows), max(map(len, rows))
         if num_rows > 1 and (self.shape.takes_one_row or (self._states and num_tokens > 1)):
             return self._run_each(first_slot, rows, num_past, places)
-        if self._prefill is not None and num_logits == 1 and not any(num_past):
-            return self._start(self._prefill, first_slot, rows)
+        if self._prefill is not None and num_logits == 1:
+            is_fresh = not any(num_past)
+            if is_fresh and num_rows > 1 and self._continues and num_tokens > self.max_part:
+                return self._run_each(first_slot, rows, num_past, places)
+            if is_fresh or (self._continues and num_tokens >= MIN_CONTINUED):
+                return self._read(self._prefill, first_slot, rows, num_past[0])
         has_adapters = any(places)
         key = (first_slot, num_rows, num_tokens, has_adapters)
         is_kept = num_tokens == max(1, num_logits)  # these come again and again
@@ -199,18 +207,28 @@ class OnnxDecoder(SlotDecoder):
             logits_BV[index] = logits.whole()[0]
         return StepLogits(logits_BV)
 
-    def _start(
-        self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray]
+    def _read(
+        self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray], num_past: int
     ) -> StepLogits:
-        """Compute rows without a past, and put what they leave into their slots."""
+        """Compute prompts, one behind a past or several without, and put them into their slots."""
+        if self._continues and len(rows[0]) > self.max_part:
+            [row] = rows
+            self._read(prefill, first_slot, [row[: self.max_part]], num_past)
+            return self._read(prefill, first_slot, [row[self.max_part :]], num_past + self.max_part)
         ends = np.cumsum([len(row) for row in rows]).tolist()
         presents = [present for _, present in self._names]
-        logits_BV, *cached = prefill.run(padded(rows), ["logits", *presents])
+        inputs = padded(rows)
+        if self._continues:
+            slots = slice(first_slot, first_slot + len(rows))
+            used = [buffer[slots, :, :num_past] for buffer in self._buffers]
+            inputs[PAST] = np.concatenate(used, axis=1)
+        logits_BV, *cached = prefill.run(inputs, ["logits", *presents])
         heads = (self.shape.num_kv_heads, self.shape.head_size)
         for buffer, cached_1ND in zip(self._buffers, cached, strict=True):
             parts = np.split(cached_1ND[0].reshape(-1, *heads), ends[:-1])
             for slot, part_SHDh in enumerate(parts, start=first_slot):
-                buffer[slot, :, : len(part_SHDh)] = part_SHDh.transpose(1, 0, 2)
+                end = num_past + len(part_SHDh)
+                buffer[slot, :, num_past:end] = part_SHDh.transpose(1, 0, 2)
         logits = self._logits.bind(len(rows)).read()
         logits.whole()[:] = logits_BV
         return logits
@@ -312,20 +330,28 @@ def _adapter_buffers(signature: Signature, shape: DecoderShape) -> AdapterBuffer
     return AdapterBuffers(adapters)
 
 
-def _check_prefill(signature: Signature, shape: DecoderShape) -> None:
-    """Raise `LoadError` unless it reads texts, and gives logits and what goes into the cache."""
+def _check_prefill(signature: Signature, shape: DecoderShape) -> bool:
+    """Whether it goes on from a past, as those exported by older versions do not.
+
+    Raises `LoadError` unless it reads texts, and gives logits and what goes into the cache.
+    """
     size = shape.num_kv_heads * shape.head_size
     expected: dict[str, _Tensor] = {n: (np.dtype(np.int64), (-1, -1)) for n in TEXT_INPUTS}
     expected["logits"] = (np.dtype(np.float32), (-1, shape.vocab_size))
     expected |= {
         name: (shape.cache_type.dtype, (1, -1, size)) for _, name in cache_names(shape.num_layers)
     }
+    continues = any(spec.name == PAST for spec in signature.inputs)
+    if continues:
+        dims = (-1, 2 * shape.num_layers * shape.num_kv_heads, -1, shape.head_size)
+        expected[PAST] = (shape.cache_type.dtype, dims)
     tensors = (*signature.inputs, *signature.outputs)
     present = {spec.name: (spec.datatype.dtype, spec.dims) for spec in tensors}
     for name in sorted(expected.keys() | present.keys()):
         one, other = (_described(each.get(name)) for each in (present, expected))
         if one != other:
             raise LoadError(f"the graph for prompts has '{name}' as {one}, expected {other}")
+    return continues
 
 
 def _described(tensor: _Tensor | None) -> str:

@@ -18,20 +18,41 @@ ROLES = ("user", "assistant", "system")
 BILLING = "x-anthropic-billing-header"
 CALL_ID = "toolu_"  # before the ids of calls, which chat templates bound in length
 CHOICES = ("auto", "any", "tool", "none")
+# Fields that a block of each type must have, and those among them that may be empty.
+NEEDED = {
+    "text": ("text",),
+    "thinking": ("thinking",),
+    "redacted_thinking": ("data",),
+    "tool_use": ("id", "name", "input"),
+    "tool_result": ("tool_use_id",),
+}
+MAY_BE_EMPTY = ("text", "thinking", "input")
 
 
 class Block(msgspec.Struct, kw_only=True):
     """A block of content."""
 
     type: str
-    text: str = ""
-    thinking: str = ""
-    id: str = ""
-    name: str = ""
-    input: dict[str, Any] = {}
-    tool_use_id: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
     content: "str | list[Block] | None" = None
     is_error: bool | None = None
+
+    def check(self, path: str) -> None:
+        """Raise `HttpError` unless the block has the fields of its type."""
+        for name in NEEDED.get(self.type, ()):
+            value = getattr(self, name)
+            if value is None or (value == "" and name not in MAY_BE_EMPTY):
+                has = "is missing" if value is None else "is empty"
+                raise invalid(
+                    f"{path}.{name} {has}, expected one, as a block of the type {self.type} has",
+                    f"{path}.{name}",
+                )
 
 
 class Message(msgspec.Struct):
@@ -240,7 +261,8 @@ def _add(turns: Turns, path: str, message: Message) -> None:
     texts = []
     for place, block in places:  # results go first: they answer the message before
         if block.type == "tool_result":
-            turns.result(place, block.tool_use_id.removeprefix(CALL_ID), _result(block, place))
+            block.check(place)
+            turns.result(place, _call_id(block.tool_use_id), _result(block, place))
         else:
             texts.append(_text(block, place))
     if texts or not places:
@@ -251,10 +273,11 @@ def _add(turns: Turns, path: str, message: Message) -> None:
 
 def _say(turns: Turns, path: str, block: Block) -> None:
     """A block of the assistant's."""
+    block.check(path)
     if block.type == "tool_use":
-        turns.call(path, block.id.removeprefix(CALL_ID), block.name, block.input, "input")
+        turns.call(path, _call_id(block.id), block.name or "", block.input or {}, "input")
     elif block.type == "thinking":
-        turns.think(path, block.thinking)
+        turns.think(path, block.thinking or "")
     elif block.type != "redacted_thinking":
         turns.say(path, _text(block, path))
 
@@ -274,4 +297,10 @@ def _text(block: Block, path: str) -> str:
         raise unsupported(
             f"{path}.type", f"it is '{block.type[:64]}', and the model reads texts alone"
         )
-    return block.text
+    block.check(path)
+    return block.text or ""
+
+
+def _call_id(told: str | None) -> str:
+    """The id of a call as the chat has it."""
+    return (told or "").removeprefix(CALL_ID)

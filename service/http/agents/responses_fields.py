@@ -104,7 +104,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     reasoning: Reasoning | None = None
     include: list[str] | None = None
     truncation: str | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, str] | None = None
     # Those of chats.
     top_k: Whole | None = None
     min_p: float | None = None

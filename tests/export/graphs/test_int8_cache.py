@@ -10,10 +10,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 
 from export.checks.decoding import measure_parity, open_graph
 from export.errors import ExportError
 from export.exporter import export_any
+from export.graphs.files import copy_of
 from export.graphs.int8_cache import MAX_STEP, scales_of, with_int8_cache
 from export.graphs.prefill import trace_prefill
 from export.precision.per_token import quantize_rows
@@ -173,6 +175,48 @@ def test_prompts_graph_gives_each_row_what_it_gives_it_alone() -> None:
             assert np.array_equal(one[0, :, : len(prompt)], other[slot, :, : len(prompt)])
 
 
+def test_a_prompt_leaves_the_same_bits_wherever_it_is_cut() -> None:
+    """Logits, and what is cached: in two runs, and in parts of one that is longer than those."""
+    (ids,) = random_prompts([70], seed=4)
+    whole = decoder_of(num_slots=1)
+    expected = run(whole, 0, [ids], [0]).copy()
+    for cut in (24, 33, 46, 70):
+        decoder = decoder_of(num_slots=1)
+        decoder.max_part = MAX_TOKENS if cut < len(ids) else 20
+        logits = run(decoder, 0, [ids[:cut]], [0])
+        if cut < len(ids):
+            logits = run(decoder, 0, [ids[cut:]], [cut])
+        assert np.array_equal(logits, expected)
+        for one, other in zip(whole._buffers, decoder._buffers, strict=True):
+            assert np.array_equal(one[:, :, : len(ids)], other[:, :, : len(ids)])
+
+
+def test_prompts_longer_than_a_part_run_alone_with_the_same_bits() -> None:
+    together, apart = decoder_of(), decoder_of()
+    apart.max_part = 9
+    logits_of_all = run(together, 0, PROMPTS, [0] * len(PROMPTS)).copy()
+    assert np.array_equal(run(apart, 0, PROMPTS, [0] * len(PROMPTS)), logits_of_all)
+
+
+def test_a_graph_for_prompts_without_a_past_is_served_as_it_was() -> None:
+    """As older versions exported it: what goes on from a past is the decoder's own graph's."""
+    graph, prefill = graphs()
+    older = copy_of(prefill)
+    inputs = [each for each in older.graph.input if each.name != "past"]
+    del older.graph.input[:]
+    older.graph.input.extend(inputs)
+    heads = 2 * NUM_LAYERS * NUM_HEADS
+    nothing = np.zeros((1, heads, 0, HEAD_SIZE), np.int8)
+    older.graph.initializer.append(numpy_helper.from_array(nothing, "past"))
+    (ids,) = random_prompts([70], seed=4)
+    decoder, alone = open_graph(graph, MAX_TOKENS, 1, older), decoder_of(has_prefill=False)
+    assert np.array_equal(run(decoder, 0, [ids], [0]), run(decoder_of(), 0, [ids], [0]))
+    for slot_of in (decoder, alone):
+        for buffer in slot_of._buffers:
+            buffer[0, :, :70] = 3
+    assert np.array_equal(run(decoder, 0, [ids[:30]], [40]).copy(), run(alone, 0, [ids[:30]], [40]))
+
+
 def test_pieces_of_a_slot_that_was_overwritten_come_back_to_the_bit() -> None:
     """In int8, from the third slot into the first: 64 tokens, and logits of what follows."""
     ids, other = random_prompts([70, 70], seed=4)
@@ -195,7 +239,7 @@ def test_pieces_of_a_slot_that_was_overwritten_come_back_to_the_bit() -> None:
 
 
 def test_decoding_goes_on_behind_the_prompts_graph() -> None:
-    """Greedy tokens of rows, and a prompt in chunks, of which the decoder takes the second."""
+    """Greedy tokens of rows, and a prompt in chunks, of which the decoder takes short ones."""
     parity = measure_parity(tiny_gpt(), graphs()[0], is_exact=False, prefill=graphs()[1])
     LIMITS["int8"].check(parity)
     assert parity.max_neighbour_effect == 0
@@ -227,7 +271,9 @@ def test_a_graph_of_another_network_is_refused() -> None:
     """Named with what it gives: of one layer for a decoder of two."""
     scales = {name: values for name, values in largest().items() if name.startswith("present.0.")}
     other = trace_prefill(tiny_gpt(num_layers=1), scales)
-    with pytest.raises(LoadError, match=r"has 'present\.1\.key' as nothing, expected int8 \[1, -1"):
+    with pytest.raises(
+        LoadError, match=r"has 'past' as int8 \[-1, 8, -1, 16\], expected int8 \[-1, 16,"
+    ):
         open_graph(graphs()[0], MAX_TOKENS, 1, other)
     with pytest.raises(LoadError, match="has 'attention_mask' as nothing, expected int64"):
         open_graph(graphs()[0], MAX_TOKENS, 1, tiny_graph())

@@ -87,6 +87,8 @@ def test_prompts_together_may_have_more_tokens_than_there_are_positions(form: st
     together = run(decoder, 0, prompts, [0] * 3)
     for prompt, logits in zip(prompts, together, strict=True):
         assert np.array_equal(run(decoder, 0, [prompt], [0])[0], logits)
+        run(decoder, 1, [prompt[:16]], [0])
+        assert np.array_equal(run(decoder, 1, [prompt[16:]], [16])[0], logits), "in two runs"
 
 
 def test_decoding_goes_on_behind_the_prompts_graph_with_rounded_weights() -> None:

@@ -92,6 +92,8 @@ def test_a_traced_decoder_takes_its_cache_in_int8_behind_a_graph_for_prompts() -
     logits_of_all = run(together, 0, prompts, [0] * 3)  # more tokens than there are positions
     for prompt, logits in zip(prompts, logits_of_all, strict=True):
         assert np.array_equal(run(together, 0, [prompt], [0])[0], logits)
+        run(together, 1, [prompt[:9]], [0])
+        assert np.array_equal(run(together, 1, [prompt[9:]], [9])[0], logits), "in two runs"
 
 
 def test_channels_that_a_rotation_turns_into_each_other_are_found_by_trial() -> None:

@@ -15,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from service.contract.session_tuning import SessionTuning
 from service.contract.tensors import Signature
 from service.errors import LoadError, ModelFailed, OutOfMemory
 from service.runtime.session import (
@@ -215,6 +216,24 @@ def test_memory_that_a_run_cannot_have_is_a_failure_of_that_run(tmp_path: Path) 
     with pytest.raises(OutOfMemory, match=r"requested buffer of size|bad_alloc"):
         session.run({"x": np.array([2**46])}, ["y"])
     assert session.run({"x": np.array([3])}, ["y"])[0].tolist() == [0, 0, 0]
+
+
+def test_sessions_on_the_cpu_share_one_arena(tmp_path: Path) -> None:
+    """Three with results of 64 MiB keep the memory of one; one without an arena keeps none."""
+    path = tmp_path / "expand.onnx"
+    kinds, shapes = (TensorProto.INT64, TensorProto.FLOAT), (("n",), ("r",))
+    write_graph(path, "ConstantOfShape", kinds, shapes)
+    sessions, used = list[OnnxSession](), list[int]()
+    for _ in range(4):
+        sessions.append(OnnxSession(path, SessionOptions(num_threads=1)))
+        sessions[-1].run({"x": np.array([2**24])}, ["y"])
+        used.append(
+            int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+        )
+    assert used[3] - used[0] < 2**26, "three more would be 192 MiB"
+    apart = SessionOptions(tuning=SessionTuning(has_arena=False))
+    options = OnnxSession(path, apart)._session.get_session_options()
+    assert not options.enable_cpu_mem_arena
 
 
 def test_threads_are_those_of_the_options(negating: Path) -> None:

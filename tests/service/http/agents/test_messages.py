@@ -21,6 +21,7 @@ from tests.fakes.http import ask
 from tests.fakes.serving import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+AT = "messages[0].content[0]"
 SERVE: Any = agents
 PATHS = ["/v1/messages", "/openai/v1/messages", "/models/talks/v1/messages"]
 SUM = {"name": "sum", "description": "adds", "input_schema": SCHEMA}
@@ -209,6 +210,24 @@ async def test_tools_of_the_provider_are_left_out_and_named(served: Served, scri
         (
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
             "messages[0].content[0].type is not supported: it is 'image'",
+        ),
+        *(
+            ({"messages": [{"role": "assistant", "content": [block]}]}, f"{AT}.{words}")
+            for block, words in (
+                (
+                    {"type": "text"},
+                    "text is missing, expected one, as a block of the type text has",
+                ),
+                ({"type": "thinking"}, "thinking is missing"),
+                ({"type": "redacted_thinking", "data": ""}, "data is empty"),
+                ({"type": "tool_use", "id": "", "name": "f", "input": {}}, "id is empty"),
+                ({"type": "tool_use", "id": "a", "input": {}}, "name is missing"),
+                ({"type": "tool_use", "id": "a", "name": "f"}, "input is missing"),
+            )
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+            f"{AT}.tool_use_id is missing",
         ),
         ({"messages": []}, "messages is empty"),
         ({"max_tokens": "many"}, "max_tokens"),

@@ -29,6 +29,10 @@ BOTH = {"reasoning": THOUGHT, "reasoning_content": THOUGHT}
 async def thinkers(repository: Path, **settings: Any) -> AsyncIterator[Served]:
     write_chat_model(repository, "thinks", THINKS, max_tokens=1_024)
     write_chat_model(repository, "closes", CLOSES, max_tokens=1_024)
+    chosen = {"reasoning_form": "none", "tool_call_form": "llama"}
+    for name in ("chosen", "set"):
+        write_chat_model(repository, name, THINKS, max_tokens=1_024, **chosen)
+    settings = {"tool_call_form": "set=mistral", "reasoning_form": "set=think"} | settings
     async with serving(repository, every_session(), **settings) as served:
         yield served
 
@@ -67,6 +71,18 @@ async def test_thoughts_have_both_names_that_clients_read(served: Served) -> Non
     told = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
     assert told == len(f"\n{THOUGHT}\n</think>".encode())  # a token is a byte
     assert told < answer["usage"]["completion_tokens"]
+
+
+async def test_a_manifest_chooses_forms_and_a_setting_goes_before_it(served: Served) -> None:
+    call = '{"name": "sum", "parameters": {"a": 1}}'
+    body: dict[str, Any] = {"tools": [SUM], "parallel_tool_calls": True}
+    found = await message(served, model="chosen")
+    assert found == {"content": WRITTEN}  # its thoughts are text
+    found = await message(served, call, model="chosen", **body)
+    assert [each["function"]["name"] for each in found["tool_calls"]] == ["sum"]
+    found = await message(served, f"a</think>b[TOOL_CALLS][{call}]", model="set", **body)
+    assert (found["reasoning"], found["content"]) == ("a", "b")
+    assert [each["function"]["arguments"] for each in found["tool_calls"]] == ['{"a": 1}']
 
 
 async def test_thoughts_that_are_cut_are_no_answer(served: Served) -> None:
