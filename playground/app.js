@@ -44,10 +44,10 @@ function navigation() {
 	const groups = [...new Set(CATALOGUE.map((entry) => entry.group))];
 	const links = (group) => CATALOGUE.filter((entry) => entry.group === group).map((entry) => h("li", h("a", { href: `#/${entry.id}`, data: { id: entry.id } }, entry.title)));
 	const menu = h("button.menu", { "aria-expanded": "false", "aria-controls": "navigation", onclick: () => { menu.ariaExpanded = String(rail.classList.toggle("open")); } }, "Menu");
-	const themes = h("select", { "aria-label": "Theme", onchange: () => theme(themes.value) }, [["", "System theme"], ["light", "Light"], ["dark", "Dark"]].map(([value, words]) => h("option", { value }, words)));
+	const themes = h("select", { label: "Theme", onchange: () => theme(themes.value) }, [["", "System theme"], ["light", "Light"], ["dark", "Dark"]].map(([value, words]) => h("option", { value }, words)));
 	themes.value = localStorage.getItem("attendant-theme") ?? "";
 	fill(rail, h("a.name", { href: "#/" }, h("img", { src: new URL("icon.svg", import.meta.url).href, alt: "" }), "Attendant"), menu,
-		h("nav", { id: "navigation", "aria-label": "Screens", onclick: (event) => event.target.closest("a") && shut() }, groups.map((group) => h("section", h("h2", group), h("ul", links(group))))), h("div.foot", themes));
+		h("nav", { id: "navigation", label: "Screens", onclick: (event) => event.target.closest("a") && shut() }, groups.map((group) => h("section", h("h2", group), h("ul", links(group))))), h("div.foot", themes));
 	theme(themes.value);
 }
 

@@ -8,7 +8,7 @@ import { models } from "./models.js";
 
 const MOST_VALUES = 2 ** 21; // of one answer, as the typed API bounds its own
 
-/** The attention of `{model, text, target}`: `queries` and `keys` (tokens), `weights`, and whether each layer is `loaded`. `onpage` is called whenever some layers have come, first with those that include `layer`. The weights as JSON would take fifteen times as long. */
+/** The attention of `{model, text, target}`: `queries` and `keys` (tokens), `weights`, and whether each layer is `loaded`. `onpage` is called whenever some layers have come, first with those that include `layer`. */
 export async function attentionOf(of, { call, signal, layer = 0, head = 0, onpage }) {
 	const { num_layers: layers, num_heads: heads } = models.list.find((model) => model.name === of.model), first = Math.min(layer, layers - 1);
 	const answer = await call("api/Attend", { ...of, layers: [first], heads: [Math.min(head, heads - 1)] });

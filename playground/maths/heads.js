@@ -5,7 +5,7 @@ export const LABELS = { previous: "previous token", next: "next token", self: "s
 const ENOUGH = 0.5; // of a row's attention, on average
 const BROAD = 0.8; // of the entropy of a row that looks at all its keys alike
 
-/** The score of each label, 0 to 1: the rows' mean weight on such places; `broad` is their mean entropy as a share of the largest. Where queries are another text than keys (`isCross`), positions mean nothing. */
+/** The score of each label, 0 to 1, as the rows' mean weight on its places; `broad` is their mean entropy as a share of the largest. Where queries are another text than keys (`isCross`), positions mean nothing. */
 export function scores(matrix, { queries, keys, isCross = false }) {
 	const columns = keys.length, sums = { previous: 0, next: 0, self: 0, first: 0, same: 0, broad: 0 }, counts = { ...sums };
 	const add = (name, value) => { sums[name] += value; counts[name]++; };

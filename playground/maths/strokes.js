@@ -15,7 +15,7 @@ function extent(masses) {
 	return { middle: drawn.reduce((sum, at) => sum + masses[at] * (at + 0.5), 0) / drawn.reduce((sum, at) => sum + masses[at], 0), first: drawn[0], end: drawn.at(-1) + 1 };
 }
 
-/** The drawing as an image. Fitted, its longer side takes 20 of 28 pixels, as in MNIST, or all of a very small image, and its centre of mass is in the middle as far as it fits. Both are grey values, row by row. */
+/** The drawing as an image. Fitted, its longer side takes 20 of 28 pixels, as in MNIST, or all of a very small image, and its centre of mass is in the middle as far as it fits. */
 export function seen(ink, side, columns, rows, isFitted = true) {
 	const image = new Uint8ClampedArray(columns * rows), masses = [new Float64Array(side), new Float64Array(side)];
 	ink.forEach((value, at) => {

@@ -40,7 +40,7 @@ export function random(seed) {
 	};
 }
 
-/** The first two principal components, by power iteration from a seed; the largest coordinate of each is positive. With each component's share of the variance. */
+/** The first two principal components, by power iteration from a seed; the largest coordinate of each is positive. */
 export function components(vectors, seed = 1, steps = 200) {
 	const centre = mean(vectors), draw = random(seed), points = vectors.map(() => []), shares = [];
 	let left = vectors.map((vector) => vector.map((value, index) => value - centre[index]));

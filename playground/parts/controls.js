@@ -45,7 +45,7 @@ export function insert(into, piece) {
 	into.focus();
 }
 
-/** A number, with a slider if it has both bounds. `isIndex`: the page uses it as a place in a list, so it is read as a whole number within the bounds. */
+/** A number, with a slider if it has both bounds. `isIndex`: the page uses it as a place in a list, so it is a whole number within the bounds. */
 export function number(name, options) {
 	const { min, max, step = 1, isIndex, isBare = min === undefined || max === undefined } = options;
 	const input = h("input", { type: "number", min, max, step, inputMode: "decimal" });

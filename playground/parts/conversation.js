@@ -14,7 +14,7 @@ async function promptTokens(call, model, conversation) {
 /** A switch between a text and a chat, and the messages so far; `before(text)` gives the conversation up to this message, null of no chat. */
 export function conversation(screen, into, onchange) {
 	let messages = [];
-	const box = h("div.stack"), list = h("ol.stack", { "aria-label": "Messages" }), shown = h("pre.code", { tabIndex: 0, "aria-label": "Rendered prompt" });
+	const box = h("div.stack"), list = h("ol.stack", { label: "Messages" }), shown = h("pre.code", { tabIndex: 0, label: "Rendered prompt" });
 	const mode = screen.choice("mode", { label: "Kind", options: [["text", "Text"], ["chat", "Chat"]], value: "text", into, onchange: () => self.update() });
 	into.append(box);
 	const system = screen.text("system", { label: "System message", rows: 2, into: box }), details = h("details", { ontoggle: () => self.update() }, h("summary", "Rendered prompt"), shown);

@@ -23,7 +23,7 @@ export const greys = (rgba) => Uint8ClampedArray.from({ length: rgba.length / 4 
 
 /** A control whose value is the strokes, and what the pad offers beside. */
 export function drawingPad({ label, width, onchange }) {
-	const canvas = h("canvas.pad", { width: 2 * SIDE, height: 2 * SIDE, tabIndex: 0, role: "application", "aria-label": label, "aria-description": "Arrow keys move the pen, Space puts it down and lifts it, Backspace undoes, Delete clears." });
+	const canvas = h("canvas.pad", { width: 2 * SIDE, height: 2 * SIDE, tabIndex: 0, role: "application", label, "aria-description": "Arrow keys move the pen, Space puts it down and lifts it, Backspace undoes, Delete clears." });
 	const hidden = h("canvas", { width: SIDE, height: SIDE }).getContext("2d", { willReadFrequently: true }), shown = canvas.getContext("2d");
 	let strokes = [], image = null, file = "", pen = null, at = [SIDE / 2, SIDE / 2];
 

@@ -1,6 +1,6 @@
 // Elements from plain values. Text is only ever set as text: no markup is read from it.
 
-/** An element, with the classes behind its tag (`div.row`). Then, in an object, `class`, `on...` listeners, `style` (custom properties), `data`, and attributes; else children. */
+/** An element, with the classes behind its tag (`div.row`). Then, in an object, `class`, `on...` listeners, `style` (custom properties), `data`, `label` (for screen readers) and attributes; else children. */
 export function h(tag, props, ...children) {
 	const [name, ...classes] = tag.split("."), element = document.createElement(name);
 	if (props?.constructor !== Object) [props, children] = [{}, [props, children]];
@@ -8,7 +8,8 @@ export function h(tag, props, ...children) {
 	if (name === "button") element.type = "button";
 	for (const [name, value] of Object.entries(props)) {
 		if (value === undefined || value === null) continue;
-		if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+		if (name === "label") element.ariaLabel = value;
+		else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
 		else if (name === "class") element.className = value;
 		else if (name === "style") for (const key in value) element.style.setProperty(key, value[key]);
 		else if (name === "data") Object.assign(element.dataset, value);

@@ -10,7 +10,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll)
 addEventListener("theme", redrawAll);
 
 export function picture({ label, summary = "", height, draw, twin, isInteractive }) {
-	const canvas = h("canvas", { role: "img", "aria-label": label, tabIndex: isInteractive ? 0 : -1 }), caption = h("figcaption", summary);
+	const canvas = h("canvas", { role: "img", label, tabIndex: isInteractive ? 0 : -1 }), caption = h("figcaption", summary);
 	const element = h("figure.picture", canvas, caption);
 	caption.hidden = !summary;
 	if (twin) {

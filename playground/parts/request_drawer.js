@@ -14,7 +14,7 @@ export function requestDrawer(last) {
 	const forms = { curl: by("curl"), Python: by("inPython"), JavaScript: by("inJavaScript"), gRPC: by("inGrpc"),
 		Request: ({ call }) => JSON.stringify(call.body ?? null, null, 2), Answer: (each) => answer(each.answer) };
 	const all = Object.entries(forms).map(([label, form]) => {
-		const code = h("pre.code", { tabIndex: 0, "aria-label": label });
+		const code = h("pre.code", { tabIndex: 0, label });
 		const text = () => (last() ? form(last()) : "There was no call yet.");
 		const show = () => {
 			const whole = text();

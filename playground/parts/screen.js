@@ -25,7 +25,7 @@ export class Screen {
 		Object.assign(this, { entry, given });
 		/** Where controls go, and results. */
 		this.input = h("form.stack", { autocomplete: "off", onsubmit: (event) => { event.preventDefault(); this.run(); } });
-		this.result = h("section.stack", { "aria-label": "Result", tabIndex: -1 });
+		this.result = h("section.stack", { label: "Result", tabIndex: -1 });
 		this.head = h("div.head", h("h1", entry.title));
 		this.notice = h("p.notice", { role: "alert", hidden: true });
 		this.gone = h("p.notice", { role: "alert", hidden: true }, "The model is not served any more. What is shown of it stays.");
@@ -75,7 +75,7 @@ export class Screen {
 		this.stopButton = h("button", { title: "Esc", hidden: true, onclick: () => this.stop() }, "Stop");
 		this.status = h("span.status");
 		if (auto) this.#runSoon = debounced(() => this.element.isConnected && this.run(), auto);
-		into.append(h("div.run", this.runButton, this.stopButton, this.status), this.notice);
+		into.append(h("div.run", this.runButton, this.stopButton, this.status), this.notice.isConnected ? "" : this.notice);
 	}
 
 	/** Whether it runs many times a second, of which only results are to be seen. */
@@ -86,6 +86,10 @@ export class Screen {
 		if (!this.#isSet) return void (this.given = { ...this.given, run: "1" }); // as soon as it can
 		if (!this.#action || (this.entry.tasks.length && !this.model)) return; // `gone` says so
 		this.stop();
+		if (!this.main?.isFree && this.main?.input?.checkVisibility() && !this.main.value.trim()) {
+			this.wrong(new ApiError(400, "There is no text: type one, or choose an example.", this.main.param));
+			return this.#outdate();
+		}
 		const running = this.#running = new AbortController(), { signal } = running, started = performance.now();
 		this.#hasRun = true;
 		this.wrong(null);
@@ -121,15 +125,8 @@ export class Screen {
 		this.result.classList.toggle("stale", isResult);
 	}
 
-	/** Runs after a pause; the latest call wins. Without a main text there is nothing to run. */
-	soon = debounced(() => {
-		if (!this.element.isConnected) return;
-		if (this.main?.value !== "") this.run();
-		else {
-			this.stop();
-			this.#outdate();
-		}
-	}, 400);
+	/** Runs after a pause; the latest call wins. */
+	soon = debounced(() => this.element.isConnected && this.run(), 400);
 
 	get isRunning() { return this.#running !== null; }
 
@@ -139,6 +136,7 @@ export class Screen {
 	wrong(error) {
 		for (const each of this.#controls.values()) each.error?.("");
 		this.notice.hidden = true;
+		this.cut?.remove();
 		if (!error) return;
 		if (this.status) this.status.textContent = "";
 		if (!(error instanceof ApiError)) console.error(error);
@@ -148,7 +146,15 @@ export class Screen {
 		if (about) {
 			about.error(error.message);
 			about.focus?.();
-		} else [this.notice.textContent, this.notice.hidden] = [error.message, false];
+			const [, has, most] = error.message.match(/ has (\d+) (?:tokens|characters), .* (\d+)/) ?? [], { value } = about;
+			if (about === this.main && most < +has && !/\n/.test(value)) about.element.append(this.cut = h("button", { onclick: () => {
+				about.value = value.slice(0, value.length * (most - 2) / has);
+				this.run();
+			} }, "Cut the text"));
+		} else {
+			[this.notice.textContent, this.notice.hidden] = [error.message, false];
+			this.notice.scrollIntoView({ block: "nearest" });
+		}
 		if (error.status === 404 || error.status === 503) models.refresh().catch(() => {});
 	}
 
@@ -321,7 +327,7 @@ export class Screen {
 
 /** Opens a saved state. */
 function openButton() {
-	const file = h("input", { type: "file", accept: ".json", hidden: true, "aria-label": "State to open", onchange: async () => {
+	const file = h("input", { type: "file", accept: ".json", hidden: true, label: "State to open", onchange: async () => {
 		try {
 			const { screen, values } = JSON.parse(await file.files[0].text());
 			dispatchEvent(new CustomEvent("open-state", { detail: { id: screen, values } }));

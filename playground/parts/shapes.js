@@ -6,7 +6,7 @@ import { copyButton, download, fill, h, newId, roving } from "./h.js";
 
 /** Bars with a label and a value: a list, so that it reads without the picture. `isOpen`: whether all of a long label is shown; `isLong`: labels are whole sentences. */
 export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.value)), least = 0, onpick, label, isToken, isLong } = {}) {
-	const list = h("ul", { class: `bars${isLong ? " long-labels" : ""}`, "aria-label": label }), place = (value) => Math.min(Math.max((value - least) / (most - least), 0) || 0, 1), zero = place(0);
+	const list = h("ul", { class: `bars${isLong ? " long-labels" : ""}`, label }), place = (value) => Math.min(Math.max((value - least) / (most - least), 0) || 0, 1), zero = place(0);
 	rows.forEach((row, index) => {
 		const end = place(row.value);
 		const cells = [h("span.label", { title: row.title }, visible(row.label, isToken)), h("span.track", h("span.fill", { style: { "--share": Math.abs(end - zero), "--from": Math.min(end, zero) } })),
@@ -19,9 +19,9 @@ export function bars(rows, { most = Math.max(1e-12, ...rows.map((row) => row.val
 
 /** A row of tokens, one stop of Tab; arrow keys go through it. `shade` is from 0 to 1; `onfocus` is called for hover, too; `isMarked` shows spaces. */
 export function tokenRow(tokens, { label, onfocus, onpick, isMarked = false }) {
-	const row = h("div.tokens", { role: "group", "aria-label": label }), make = (token, index) => h("span", {
+	const row = h("div.tokens", { role: "group", label }), make = (token, index) => h("span", {
 		class: `token${onpick ? " pick" : ""}${token.isWarm ? " warm" : ""}${token.isOn ? " on" : ""}`, role: onpick ? "button" : "img", tabIndex: -1, data: { index },
-		title: token.title, "aria-label": [visible(token.text, true), token.title].filter(Boolean).join(", "), style: { "--shade": token.shade ?? 0 },
+		title: token.title, label: [visible(token.text, true), token.title].filter(Boolean).join(", "), style: { "--shade": token.shade ?? 0 },
 	}, visible(token.text, isMarked) || "\u200a");
 	const all = tokens.map(make), at = (event) => event.target.closest?.(".token");
 	row.append(...all);
@@ -38,7 +38,7 @@ export function tokenRow(tokens, { label, onfocus, onpick, isMarked = false }) {
 
 /** Panels of which one is shown. */
 export function tabs(all, { label, at = 0 } = {}) {
-	const list = h("div", { role: "tablist", "aria-label": label }), element = h("div.tabs", list);
+	const list = h("div", { role: "tablist", label }), element = h("div.tabs", list);
 	const buttons = all.map((tab, index) => {
 		tab.panel.id ||= newId("panel");
 		tab.panel.setAttribute("role", "tabpanel");
@@ -66,7 +66,7 @@ export function tabs(all, { label, at = 0 } = {}) {
 export function table(head, rows, { caption }) {
 	const isNumber = head.map((_, column) => rows.length > 0 && rows.every((row) => typeof row[column] === "number" || /^[−<]?[\d.,]+( %| ms| s)?$/.test(row[column])));
 	const cell = (tag) => (value, column) => h(tag, { class: isNumber[column] ? "number" : null, scope: tag === "th" ? "col" : null }, value instanceof Node ? value : visible(String(value ?? "")));
-	return h("div.scroll", { tabIndex: 0, role: "region", "aria-label": caption }, h("table", h("caption.hidden", caption),
+	return h("div.scroll", { tabIndex: 0, role: "region", label: caption }, h("table", h("caption.hidden", caption),
 		h("thead", h("tr", head.map((text, column) => cell(text === "" ? "td" : "th")(text, column)))), h("tbody", rows.map((row) => h("tr", row.map(cell("td")))))));
 }
 

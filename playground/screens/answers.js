@@ -31,7 +31,7 @@ export default function build(screen) {
 		};
 		const marked = (pieces) => pieces.map(({ text, span, inner }) => (span ? h("mark", { class: `answer${span === answers[at] ? " on" : ""}`, title: `${answers.indexOf(span) + 1}: ${percent(span.score)}` }, marked(inner)) : visible(text)));
 		const part = ({ start, end }) => ({ "--from": start / size, "--size": (end - start) / size });
-		const strip = windows.length > 1 && h("figure.stack", h("ol.windows", windows.map((window, index) => h("li", { style: part(window), "aria-label": `Window ${index + 1}: characters ${window.start} to ${window.end}` },
+		const strip = windows.length > 1 && h("figure.stack", h("ol.windows", windows.map((window, index) => h("li", { style: part(window), label: `Window ${index + 1}: characters ${window.start} to ${window.end}` },
 			answers.filter(({ start, end }) => start >= window.start && end <= window.end).map((each) => h("i", { class: each === answers[at] ? "on" : null, style: { "--from": (each.start - window.start) / (window.end - window.start) } }))))),
 		h("figcaption", `The context was read in ${plural(windows.length, "window")} that overlap; a line stands for an answer.`));
 		fill(screen.result, h("p.large", { role: "status" }, verdict), bars(rows, { most: 1, label: "Answers", onpick: pick }), strip, h("div.tokens.panel.reading", marked(nested(whole, answers))));

@@ -11,7 +11,7 @@ export default async function build(screen) {
 	description ??= await json("openapi.json");
 	const all = Object.entries(description.paths).flatMap(([path, item]) => Object.entries(item).map(([method, operation]) => ({ method: method.toUpperCase(), path, operation, key: `${method.toUpperCase()} ${path}` })));
 	const find = screen.text("find", { label: "Find", rows: 1, placeholder: "infer, tokenize, /v1 ..." }), others = screen.toggle("others", { label: "With paths that repeat others below a prefix" });
-	const chosen = screen.add({ name: "operation", initial: "POST /api/Classify", value: screen.given.operation ?? "POST /api/Classify" }), list = h("nav.scroll.operations", { "aria-label": "Operations" });
+	const chosen = screen.add({ name: "operation", initial: "POST /api/Classify", value: screen.given.operation ?? "POST /api/Classify" }), list = h("nav.scroll.operations", { label: "Operations" });
 	screen.input.append(list);
 
 	function fillList() {
@@ -36,7 +36,7 @@ export default async function build(screen) {
 		screen.action(async ({ call, signal }) => {
 			const raw = Object.keys(operation.responses["200"]?.content ?? {})[0] !== "application/json";
 			const options = { method, signal, ...(raw && { read: "text" }) }, answered = await call(target.value.replace(/^\//, ""), sent ? JSON.parse(sent.value) : undefined, options);
-			fill(out, h("pre.code", { tabIndex: 0, "aria-label": "Answer of the server" }, typeof answered === "string" ? answered : JSON.stringify(answered, null, 2)));
+			fill(out, h("pre.code", { tabIndex: 0, label: "Answer of the server" }, typeof answered === "string" ? answered : JSON.stringify(answered, null, 2)));
 		}, { label: "Send", into: line });
 		screen.runButton.type = "button";
 		screen.runButton.addEventListener("click", () => screen.run());

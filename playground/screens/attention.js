@@ -12,6 +12,7 @@ import { headTiles } from "./head_tiles.js";
 const OTHERS = { tasks: ["text-classification", "fill-mask", "embedding"], fits: (model) => !model.has_words };
 
 export default function build(screen) {
+	screen.element.classList.add("first");
 	let attention = null, isOpen = false, hovered = null, matrix = null, cells = [], listed = 0;
 	const { soon } = screen, state = (name, initial) => screen.add({ name, initial, value: initial });
 	const chosen = state("heads", []), frozen = state("frozen", null), masked = state("masked", null);
@@ -47,7 +48,7 @@ export default function build(screen) {
 	const hidden = screen.toggle("hide", { label: "Hide special tokens", into: row, ...view }), scaled = screen.toggle("scaled", { label: "Scale the rest to 1", value: true, into: row, ...view });
 	const others = models.of(OTHERS).map((model) => model.name);
 	const by = screen.choice("by", { label: "Answer before and after a mask, by", isMenu: true, into: more, options: others.length ? others : [["", "no classifier, masked model or embedder is served"]], onchange: () => masked.value && screen.run() });
-	const after = h("div.panel.stack", { hidden: true, "aria-label": "Change by the mask" });
+	const after = h("div.panel.stack", { hidden: true, label: "Change by the mask" });
 
 	const places = () => attention && { query: attention.queries, key: attention.keys };
 	const at = () => { const place = frozen.value ?? hovered; return attention && place && place.index < places()[place.side].length ? place : null; };
@@ -62,7 +63,7 @@ export default function build(screen) {
 		},
 		ondraw: tiles.draw,
 	});
-	const hint = h("p.small.soft"), side = h("aside.stack", { "aria-label": "Weights" }), grid = h("div"), twin = h("details.small", { ontoggle: () => tables() }, h("summary", "As a table"));
+	const hint = h("p.small.soft"), side = h("aside.stack", { label: "Weights" }), grid = h("div"), twin = h("details.small", { ontoggle: () => tables() }, h("summary", "As a table"));
 	const save = (label, form) => h("button.plain", { onclick: () => use(form) }, label);
 	const strip = tabs([
 		{ label: "Lines", panel: h("div.stack", hint, h("div.heads-lines", lines.element, side), twin), onshow: () => attention && show() },

@@ -10,7 +10,7 @@ const PERIOD_MS = 1000, MOST = 100; // batches that a list of the API has
 export default function build(screen) {
 	screen.wide();
 	const list = h("div"), upload = h("div.row");
-	const file = h("input", { type: "file", accept: ".jsonl", hidden: true, "aria-label": "File of requests", onchange: () => attempt(begin) });
+	const file = h("input", { type: "file", accept: ".jsonl", hidden: true, label: "File of requests", onchange: () => attempt(begin) });
 	upload.append(h("button.primary", { onclick: () => file.click() }, "Upload a file"), file, h("p.soft", "A file of requests in OpenAI's form, one in a line of JSON. They are answered behind all others."));
 	screen.input.append(upload, screen.notice, list);
 	let timer, shown = "";
@@ -54,9 +54,9 @@ export default function build(screen) {
 	}
 
 	function row({ id, endpoint, status, created_at, errors, output_file_id, error_file_id, request_counts: { total, completed, failed } }, name) {
-		const action = (words, onclick) => h("button.plain", { "aria-label": `${words} of ${name}`, data: { key: `${id}-${words}` }, onclick: () => attempt(onclick) }, words);
+		const action = (words, onclick) => h("button.plain", { label: `${words} of ${name}`, data: { key: `${id}-${words}` }, onclick: () => attempt(onclick) }, words);
 		const save = (of, kind) => async () => download(`${id}-${kind}.jsonl`, await (await request(`v1/files/${of}/content`)).blob());
-		const progress = h("div", h("progress", { max: total || 1, value: completed + failed, "aria-label": `Progress of ${name}` }), h("div.small.soft", `${count(completed + failed)} of ${plural(total, "request")}${failed ? `, ${count(failed)} failed` : ""}`));
+		const progress = h("div", h("progress", { max: total || 1, value: completed + failed, label: `Progress of ${name}` }), h("div.small.soft", `${count(completed + failed)} of ${plural(total, "request")}${failed ? `, ${count(failed)} failed` : ""}`));
 		return [name, progress, h("span", status.replace("_", " "), errors && h("div.small.soft", visible(errors.data[0].message))), h("span.row",
 			["validating", "in_progress"].includes(status) && action("Cancel", () => json(`v1/batches/${id}/cancel`, { method: "POST" })), output_file_id && action("Results", save(output_file_id, "results")), error_file_id && action("Errors", save(error_file_id, "errors"))), endpoint, new Date(created_at * 1000).toLocaleString()];
 	}

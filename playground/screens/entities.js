@@ -35,7 +35,7 @@ export default function build(screen) {
 		} }, visible(label), h("span.soft", all.filter((each) => plain(each.label) === label && each.score >= least.value).length)));
 		const drawn = (pieces) => pieces.map(({ text: part, span, inner }) => (span ? h("mark.entity", { style: hue(span.label), title: `${span.label}, ${percent(span.score)}` }, drawn(inner), h("small", visible(span.label))) : visible(part)));
 		const rows = shown.map(({ text: part, label, score, start, end }) => [part, label, score, start, end]), head = ["Text", "Label", "Score", "Start", "End"];
-		fill(screen.result, all.length ? h("div.row", { role: "group", "aria-label": "Labels" }, legend) : h("p.placeholder", "The model finds no entity in this text."),
+		fill(screen.result, all.length ? h("div.row", { role: "group", label: "Labels" }, legend) : h("p.placeholder", "The model finds no entity in this text."),
 			h("div.tokens.panel.reading", drawn(nested(latest.text, shown))), rows.length > 0 && [h("h2", plural(rows.length, "span")), table(head, rows.map((row) => row.with(2, percent(row[2]))), { caption: "Spans" }), h("div", tableButtons("entities", () => [head, ...rows]))]);
 	}
 }

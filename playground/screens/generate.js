@@ -22,7 +22,7 @@ class Generation {
 	#form = NO_FORM; // until a model can be held to one
 	#above = h("div.stack", { hidden: true });
 	#columns = h("div.lanes");
-	#crumbs = h("nav", { "aria-label": "Branches", class: "small" });
+	#crumbs = h("nav", { label: "Branches", class: "small" });
 	#legend = h("p.small.soft");
 	#verdict = h("div", { role: "status" });
 	#text = outputBox({ onchange: () => this.#update() });
@@ -212,7 +212,7 @@ class Generation {
 	#column(lane, lanes) {
 		const name = title(lane, lanes), [first] = lanes, others = this.settings.isCompared && lane !== first ? branches.written(first).slice(Math.max(first.keep, branches.thoughtsOf(first))).map((token) => token.text) : null;
 		const head = h("div.row.spread", h("h2", name), button("Keep this", () => this.#push({ ...this.#view, lanes: [lane] })));
-		return h("section.panel.stack", { "aria-label": name }, head, this.#row(lane, lane.keep, name, others), this.#verdictOf(lane));
+		return h("section.panel.stack", { label: name }, head, this.#row(lane, lane.keep, name, others), this.#verdictOf(lane));
 	}
 
 	/** A branch's tokens from `start` on, its thoughts folded; what is not in `others` is marked. */

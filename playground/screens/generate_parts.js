@@ -21,7 +21,7 @@ export function tokenItem(token, colour, differs) {
 
 /** Settings, and a second set to compare with. `requests(form)` gives model and `sampling_params` of each side. */
 export function generationSettings(screen, onchange) {
-	const element = h("section.panel.stack", { "aria-label": "Settings" }, h("h2", "Settings")), more = h("div.compact"), second = h("div.stack");
+	const element = h("section.panel.stack", { label: "Settings" }, h("h2", "Settings")), more = h("div.compact"), second = h("div.stack");
 	const sampling = samplingControls(screen, element, { first: { temperature: 0.8 } });
 	element.append(more);
 	const length = screen.number("max_tokens", { label: "Tokens at most", min: 1, max: 512, value: 60, into: more }), seed = screen.number("seed", { label: "Seed", isBare: true, min: 0, value: 0, into: more });
@@ -55,7 +55,7 @@ export function generationSettings(screen, onchange) {
 
 /** What could have stood at a place. `onpick(branch, place, token)` is called with another token. */
 export function tokenPanel(onpick) {
-	const element = h("section.panel.stack", { "aria-label": "Token" });
+	const element = h("section.panel.stack", { label: "Token" });
 	let marked = null;
 	return { element, show(where, hint) {
 		marked?.classList.remove("on");

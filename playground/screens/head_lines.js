@@ -27,7 +27,7 @@ export function headLines({ onhover, onpick, onkey, ondraw }) {
 	};
 	const figure = picture({ label: "Lines of attention", height: () => count * LINE, draw });
 	const column = (side, label) => {
-		const list = h("div", { class: `column ${side}`, role: "group", "aria-label": label }), place = (event) => event.target.closest("button") && { side, index: +event.target.closest("button").dataset.index };
+		const list = h("div", { class: `column ${side}`, role: "group", label }), place = (event) => event.target.closest("button") && { side, index: +event.target.closest("button").dataset.index };
 		for (const name of ["pointerover", "focusin"]) list.addEventListener(name, (event) => place(event) && onhover(place(event), event.target.closest("button")));
 		for (const name of ["pointerleave", "focusout"]) list.addEventListener(name, () => onhover(null));
 		list.addEventListener("click", (event) => place(event) && onpick(place(event)));

@@ -10,7 +10,7 @@ const SIDE = 48; // pixels of a picture
 
 /** `onchange(heads)` is called when a tile is switched, or isolated by a double click or the key o. */
 export function headTiles({ onchange }) {
-	const list = h("div.tiles", { role: "group", "aria-label": "Heads" });
+	const list = h("div.tiles", { role: "group", label: "Heads" });
 	let shown = { matrices: [], columns: 1, chosen: [] };
 	const all = () => shown.matrices.map((_, head) => head);
 	const toggle = (head) => {

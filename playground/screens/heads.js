@@ -15,6 +15,7 @@ import { announce, cursor, fill, h, picture, tip } from "../parts/page.js";
 const GAP = 4, LARGEST = 104, LINE = 18, NAMED = 60, SCORED = 100; // pixels; a name is below pictures that are so wide, and its score with it where they are wider
 
 export default function build(screen) {
+	screen.element.classList.add("first");
 	screen.wide();
 	let first = null, second = null, isOpen = false, shown = [], most = 1, at = null, grid = {}, perLayer = 1, image = null; // heads of a layer that are shown; their pictures, until others are
 	const { soon } = screen, redraw = { onchange: () => arrange() };

@@ -17,7 +17,7 @@ export default function build(screen) {
 	screen.wide();
 	screen.drawer.parentElement.hidden = true;
 	const panel = (title, link, words) => {
-		const content = h("div.stack"), element = h("section.panel.stack", { "aria-label": title }, h("h2", h("a", { href: `#/${link}` }, title)), h("p.soft", words), content);
+		const content = h("div.stack"), element = h("section.panel.stack", { label: title }, h("h2", h("a", { href: `#/${link}` }, title)), h("p.soft", words), content);
 		return { element, content };
 	};
 	const parts = [panel("A sentence that completes", "generate", "A model guesses one token after the other."), panel("A word that attends", "inside", "Point at a word: the shades are its weights."), panel("Texts that find each other", "similarity", "Choose a text: the others come in the order of their likeness.")];

@@ -15,7 +15,7 @@ export default function build(screen) {
 	const width = screen.number("pen", { label: "Pen width", min: 4, max: 60, value: 26, isIndex: true, into: null });
 	const pad = screen.add(drawingPad({ label: "Drawing pad", width: () => width.value, onchange: () => screen.changed() }));
 	screen.add(pad.laid);
-	const file = h("input", { type: "file", accept: "image/*", multiple: true, hidden: true, "aria-label": "Images to open", onchange: () => open(file.files) });
+	const file = h("input", { type: "file", accept: "image/*", multiple: true, hidden: true, label: "Images to open", onchange: () => open(file.files) });
 	const button = (label, onclick) => h("button", { onclick }, label);
 	screen.input.append(pad.canvas, h("div.row", button("Undo", pad.undo), button("Clear", pad.clear), button("Open", () => file.click()), button("Add to table", () => keep("drawing", pad.image)), file),
 		h("p.small.soft", "Images can be opened, dropped or pasted. Arrow keys move the pen, Space puts it down and lifts it."), width.element);
@@ -36,7 +36,7 @@ export default function build(screen) {
 
 	/** The pixels that the model takes. */
 	function sight(image) {
-		const { image_width: columns, image_height: tall, image_channels: channels } = screen.model, canvas = h("canvas.pixels", { role: "img", "aria-label": "What the model sees", width: columns, height: tall }), pen = canvas.getContext("2d");
+		const { image_width: columns, image_height: tall, image_channels: channels } = screen.model, canvas = h("canvas.pixels", { role: "img", label: "What the model sees", width: columns, height: tall }), pen = canvas.getContext("2d");
 		const turned = (value) => (isInverted.value ? 255 - value : value), isGrey = !image || channels === 1;
 		let pixels;
 		if (image && !(isGrey && isFitted.value && Math.max(columns, tall) <= SMALL && (image.width !== columns || image.height !== tall))) {

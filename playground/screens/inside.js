@@ -40,8 +40,8 @@ export default function build(screen) {
 	screen.result.append(shown);
 
 	/** A matrix to type into. @param of finds it in the state */
-	const grid = (label, names, columns, of) => h("div.scroll", { tabIndex: 0, role: "region", "aria-label": label }, h("table.cells", h("caption.small", label), h("thead", h("tr", h("td"), columns.map((name) => h("th", { scope: "col" }, name)))), h("tbody", of(state.value).map((row, at) => h("tr", h("th", { scope: "row" }, names[at]),
-		row.map((value, to) => h("td", h("input", { type: "number", step: "any", value, "aria-label": `${label}, row ${at + 1}, column ${to + 1}`, oninput: ({ target }) => { change((now) => { of(now)[at][to] = +target.value; }); show(); } }))))))));
+	const grid = (label, names, columns, of) => h("div.scroll", { tabIndex: 0, role: "region", label }, h("table.cells", h("caption.small", label), h("thead", h("tr", h("td"), columns.map((name) => h("th", { scope: "col" }, name)))), h("tbody", of(state.value).map((row, at) => h("tr", h("th", { scope: "row" }, names[at]),
+		row.map((value, to) => h("td", h("input", { type: "number", step: "any", value, label: `${label}, row ${at + 1}, column ${to + 1}`, oninput: ({ target }) => { change((now) => { of(now)[at][to] = +target.value; }); show(); } }))))))));
 
 	/** The controls of another example, or of another number of words or heads. */
 	function arrange() {
@@ -55,7 +55,7 @@ export default function build(screen) {
 		const many = (at) => (heads.length > 1 ? ` of head ${at + 1}` : "");
 		const join = (now) => { now.output = now.heads.length > 1 ? now.heads.flatMap(() => eye(size).map((row) => row.map((value) => value / now.heads.length))) : null; };
 		fill(editors, isGiven ? grid("Scores: a row for each word that looks", names, names, (now) => now.heads[0].scores) : [
-			grid("Words as vectors", names.map((name, at) => h("input", { value: name, "aria-label": `Word ${at + 1}`, oninput: ({ target }) => { change((now) => { now.words[at] = target.value; }); show(); } })), places, (now) => now.x),
+			grid("Words as vectors", names.map((name, at) => h("input", { value: name, label: `Word ${at + 1}`, oninput: ({ target }) => { change((now) => { now.words[at] = target.value; }); show(); } })), places, (now) => now.x),
 			h("div.row", h("button", { disabled: x.length >= MOST, onclick: redo((now) => { now.words.push("word"); now.x.push(Array(size).fill(1)); }) }, "Add a word"), h("button", { disabled: x.length < 3, onclick: redo((now) => { now.words.pop(); now.x.pop(); }) }, "Remove a word"),
 				h("button", { disabled: heads.length > 2, onclick: redo((now) => { now.heads.push({ q: eye(size), k: eye(size), v: eye(size) }); join(now); }) }, "Add a head"), h("button", { disabled: heads.length < 2, onclick: redo((now) => { now.heads.pop(); join(now); }) }, "Remove a head")),
 			h("details", { open: innerWidth >= 1000 }, h("summary", "Matrices"), h("div.fields", heads.flatMap((_, at) => ["q", "k", "v"].map((name) => grid(`W^${name.toUpperCase()}${many(at)}`, places, places, (now) => now.heads[at][name]))), output && grid("W^O", output.map((_, at) => String(at + 1)), places, (now) => now.output))),
@@ -80,7 +80,7 @@ export default function build(screen) {
 			["Scaling", [h("p", `Scores are divided by ${written(now.by)}. The square root of the number of a key's values, ${written(Math.sqrt(x[0].length))} here, keeps the softmax from choosing one word alone.`), each((head) => [say(`${word}: ${head.scores[row].map((value, to) => `${written(value)}/${written(now.by)} = ${written(head.scaled[row][to])}`).join(", ")}`), square("Scaled scores", head.scaled)])]],
 			["Softmax", [h("p", "e to the power of each score, divided by the row's sum: shares that sum to 1."), each(({ scaled, weights }) => [say(`${word}: ${scaled[row].map((value, to) => `e^${written(value)}/sum = ${written(weights[row][to])}`).join(", ")}`), bars(words.map((label, to) => ({ label, value: weights[row][to], text: written(weights[row][to]) })), { most: 1, label: `What ${word} looks at` }), square("Weights", weights)])]],
 			["Weighted sum", [h("p", `The values, each by its weight, are added up: what ${word} becomes.`), each(({ weights, v, sums }) => [say(`${weights[row].map((value, to) => `${written(value)}×${list(v[to])}`).join(" + ")} = ${list(sums[row])}`), table(["", "before", "after"], words.map((name, at) => [name, list(x[at]), list(sums[at])]), { caption: "Sums" })])]],
-			["Heads and W^O", all.heads[0].q && [h("p", now.output ? "The heads' sums stand side by side, and W^O makes one vector of them." : "One head without W^O: its sum is what comes out. Add a head to join two."), now.output && say(`${list(all.joined[row])} W^O = ${list(all.out[row])}`), table(["", "side by side", "out"], words.map((name, at) => [name, list(all.joined[at]), list(all.out[at])]), { caption: "Heads joined" })]],
+			["Heads and W^O", all.heads[0].q && [h("p", now.output ? "The heads' sums stand side by side, and W^O makes one vector of them." : "One head without W^O: its sum is what comes out."), now.output && say(`${list(all.joined[row])} W^O = ${list(all.out[row])}`), table(["", "side by side", "out"], words.map((name, at) => [name, list(all.joined[at]), list(all.out[at])]), { caption: "Heads joined" })]],
 		].filter(([, content]) => content);
 		const point = ([px, py], label, others) => ({ x: px, y: py, label, note: list([px, py]), ...others });
 		const plane = x[0].length === 2 && all.out[0].length === 2 && scatter({

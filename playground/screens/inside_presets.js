@@ -40,7 +40,7 @@ export const PRESETS = {
 	},
 	fruit: quiz("Quiz: apple, cherry", "apple", [2, 0], "cherry", [2.5, 3], "To the fruits: two thirds of its new place are cherry's."),
 	ball: quiz("Quiz: court, tennis", "court", [-2, 0], "tennis", [-2.5, 2], "To the balls. The word alone was as near to the houses."),
-	house: quiz("Quiz: court, castle", "court", [-2, 0], "castle", [-3, -2], "To the houses: the word is the same as in the quiz before, the sentence is not."),
+	house: quiz("Quiz: court, castle", "court", [-2, 0], "castle", [-3, -2], "To the houses: the same word, another sentence."),
 	value: {
 		title: "A value matrix", note: "The weights are those of apple and orange. W^V decides what is summed: this one doubles the first value and halves the second.",
 		state: state(["apple", "orange"], [APPLE, ORANGE], { measure: "cosine", heads: [one(2, { v: [[2, 0], [0, 0.5]] })] }), checks: weights(0, ["apple", "orange"], ["0.57", "0.43"]),

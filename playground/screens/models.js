@@ -7,13 +7,13 @@ import { fill, h, table, tabs } from "../parts/page.js";
 import { tensorConsole } from "./tensor_console.js";
 
 const WORDS = { READY: "ready", UNAVAILABLE: "not loaded", LOADING: "loading", UNLOADING: "unloading" };
-const code = (value, label) => h("pre.code", { tabIndex: 0, "aria-label": label }, JSON.stringify(value, null, 2));
+const code = (value, label) => h("pre.code", { tabIndex: 0, label }, JSON.stringify(value, null, 2));
 const facts = (pairs) => h("dl.facts", pairs.filter(([, value]) => value).map(([name, value]) => [h("dt", name), h("dd", String(value))]));
 
 export default async function build(screen) {
 	screen.wide();
-	const list = h("div"), detail = h("section.stack", { "aria-label": "Chosen model" }), chosen = screen.add({ name: "name", initial: "", value: screen.given.name ?? "" });
-	screen.input.append(list, screen.notice);
+	const list = h("div"), detail = h("section.stack", { label: "Chosen model" }), chosen = screen.add({ name: "name", initial: "", value: screen.given.name ?? "" });
+	screen.input.append(screen.notice, list);
 	screen.result.append(detail);
 
 	let timer;
@@ -27,7 +27,7 @@ export default async function build(screen) {
 				const model = models.list.find((each) => each.name === name && each.version === version), isReady = state === "READY", verb = isReady ? "Unload" : "Load";
 				const id = index.filter((each) => each.name === name && each.version).length > 1 ? `${name}/${version}` : name;
 				return [h("button.plain", { "aria-pressed": String(id === chosen.value), data: { id }, onclick: () => choose(id) }, name), version, [WORDS[state || "UNAVAILABLE"] ?? state.toLowerCase(), reason].filter(Boolean).join(": "), model?.task ?? "", model?.precision ?? "", model ? model.graph_device || "any" : "",
-					h("button.plain", { "aria-label": `${verb} ${name}`, onclick: () => change(name, verb.toLowerCase()) }, verb)];
+					h("button.plain", { label: `${verb} ${name}`, onclick: () => change(name, verb.toLowerCase()) }, verb)];
 			});
 			fill(list, rows.length ? table(["Model", "Version", "State", "Task", "Precision", "Device", ""], rows, { caption: "Models of the repository" }) : h("p.placeholder", "The repository has no models. attendant demo gpt --keep trains one and puts it there."));
 			chosen.value ||= (index.find(({ state }) => state === "READY") ?? index[0])?.name ?? "";

@@ -14,7 +14,7 @@ export default function build(screen) {
 	let tail = [], biases = {}, found = null;
 	const view = screen.choice("view", { label: "Show", options: [["next", "Next token"], ["surprise", "Surprise of the text"]], value: "next", param: "", onchange: () => screen.run() });
 	const text = screen.text("text", { label: "Text", rows: 4, isMain: true, onchange: () => { tail = []; screen.soon(); } });
-	const chips = h("div.row", { role: "group", "aria-label": "Appended tokens" }), inner = h("div.stack"), settings = h("details", { open: innerWidth >= 1000 }, h("summary", "Settings"), inner);
+	const chips = h("div.row", { role: "group", label: "Appended tokens" }), inner = h("div.stack"), settings = h("details", { open: innerWidth >= 1000 }, h("summary", "Settings"), inner);
 	screen.add({ name: "tail", initial: [], get value() { return tail; }, set value(value) { tail = value; } });
 	screen.add({ name: "bias", initial: {}, get value() { return biases; }, set value(value) { biases = value; } });
 	screen.onexample = () => { tail = []; };
@@ -70,7 +70,7 @@ const spelt = (token) => visible(spelled(token.bytes), true);
 function nextTokens({ candidates, prompt, output }, settings, biases, size, onpick, onbias) {
 	const { rows, kept, cut, beyond, certainty } = shaped(candidates, { ...settings, logit_bias: biases }, prompt, output, size), most = Math.max(...rows.map((row) => Math.max(row.probability, Math.exp(row.logprob))));
 	const cells = rows.map((row) => {
-		const label = spelt(row), before = Math.exp(row.logprob), step = (by, words) => h("button.plain", { "aria-label": `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => onbias(row.id, by) }, by > 0 ? "+" : "−");
+		const label = spelt(row), before = Math.exp(row.logprob), step = (by, words) => h("button.plain", { label: `${words} the bias of ${label}`, data: { key: `${row.id}${by}` }, onclick: () => onbias(row.id, by) }, by > 0 ? "+" : "−");
 		return [h("button.plain.mono", { title: "Append and go on", onclick: () => onpick(row) }, label || "(empty)"), row.id, fixed(row.edited, 2),
 			h("div.track", { title: `${percent(before)} before the settings` }, h("span.fill", { style: { "--share": row.probability / most } }), h("span.was", { style: { "--share": before / most } })),
 			...(row.isKept ? [percent(row.probability), percent(row.cumulated)] : ["–", "–"]), h("span.bias", step(-1, "Lower"), h("span", fixed(biases[row.id] ?? 0, 0)), step(1, "Raise"))];

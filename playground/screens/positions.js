@@ -8,8 +8,8 @@ import { heatMap } from "../parts/heat_map.js";
 
 const WORDS = {
 	sinusoidal: "Each position is a row of sines and cosines (Vaswani et al. 2017). Two values have one wavelength; it grows from left to right. The row is added to the word's vector.",
-	learned: "A table that begins with random numbers and is trained like all other weights, as in BERT, GPT-2 and ViT. This one learns in the page, to tell which positions are near: move the steps from 0 on.",
-	rotary: "Nothing is added: pairs of values of q and k are turned by an angle that grows with the position (Su et al. 2021, as in Llama). The product of two depends only on how far apart they are: move both, and it stays.",
+	learned: "A table of random numbers that is trained like all other weights, as in BERT, GPT-2 and ViT. This one learns in the page to tell which positions are near.",
+	rotary: "Nothing is added: pairs of values of q and k are turned by an angle that grows with the position (Su et al. 2021, as in Llama). The product of two depends only on how far apart they are.",
 };
 
 export default function build(screen) {

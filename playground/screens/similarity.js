@@ -14,6 +14,7 @@ const MEASURES = { cosine, dot, scaled: (a, b) => dot(a, b) / Math.sqrt(a.length
 export default function build(screen) {
 	const mode = screen.choice("mode", { label: "What to compare", options: [["texts", "Texts"], ["analogy", "Words by analogy"], ["vectors", "Vectors"]] });
 	const texts = screen.text("texts", { label: "Texts, one a line", rows: 6, isMain: true });
+	texts.isFree = true;
 	const line = screen.number("line", { label: "Compare with line", min: 1, max: 2, value: 1, isIndex: true });
 	const parts = Object.fromEntries(["texts", "analogy", "context"].map((name) => [name, h("div.stack")]));
 	screen.input.append(...Object.values(parts));
@@ -40,7 +41,7 @@ export default function build(screen) {
 		if (!options.hidden) embedder ??= (await import("../parts/embedding_options.js")).embeddingOptions(screen, options);
 		embedder?.follow(model);
 		const ofTexts = [...(model.examples?.length > 1 ? [["Examples of the model", ...model.examples.map(({ text }) => text)]] : []), ...(model.has_words ? [] : TEXTS)];
-		screen.presets = model.task === "features" ? others.context.presets : [...ofTexts.map(([title, ...lines]) => ({ title, values: { mode: "texts", texts: lines.join("\n") } })), { title: "Vectors", values: { mode: "vectors", texts: "cherry: 1, 4\norange: 0, 3\nphone: 3, 0" } }, ...(model.has_words ? others.analogy.presets : [])];
+		screen.presets = model.task === "features" ? others.context.presets : [...ofTexts.map(([title, ...lines]) => ({ title, values: { mode: "texts", texts: lines.join("\n") } })), ...(model.has_words ? others.analogy.presets : []), { title: "Vectors", values: { mode: "vectors", texts: "cherry: 1, 4\norange: 0, 3\nphone: 3, 0" } }];
 		draw = null;
 		others.context.choose(model);
 		fill(screen.result, h("p.placeholder", "Run shows what is alike."));

@@ -58,5 +58,5 @@ function output({ name, datatype, shape, data }) {
 	const numbers = (size) => Array.from({ length: size }, (_, index) => String(index));
 	return h("section.stack", table(["Output", "Type", "Shape", "Values"], [[name, datatype, `[${shape.join(", ")}]`, data.length]], { caption: name }),
 		isMap ? heatMap({ label: name, values: data.map(Number), rows: numbers(rows), columns: numbers(columns), isSigned: true, cell: 20 }) : null,
-		h("pre.code", { tabIndex: 0, "aria-label": `Values of ${name}` }, data.length > MOST_SHOWN ? `${text.slice(0, -1)}, … ${data.length - MOST_SHOWN} more]` : text));
+		h("pre.code", { tabIndex: 0, label: `Values of ${name}` }, data.length > MOST_SHOWN ? `${text.slice(0, -1)}, … ${data.length - MOST_SHOWN} more]` : text));
 }

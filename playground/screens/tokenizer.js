@@ -13,6 +13,7 @@ export default function build(screen) {
 	const names = () => [["", "None"], ...models.of(screen.entry).map(({ name }) => [name, name])];
 	const other = screen.choice("other", { label: "Beside it", options: names(), isMenu: true });
 	const ids = screen.text("ids", { label: "Token ids to text", rows: 2, isCode: true, param: "token_ids", placeholder: "101, 2023, 102" });
+	text.isFree = true;
 	screen.presets = [];
 	screen.onmodel = (model) => {
 		screen.presets = [...PRESETS, ...model.examples.map((each) => each.text)];
@@ -60,9 +61,9 @@ function tokenized(text, { model, result: { tokens, num_tokens: count, is_too_lo
 	});
 	const head = ["", "Id", "Piece", "Text", "Bytes", "Start", "End"], cells = () => rows.map(({ id, piece, shown, hex: bytes, start, end: last }, index) => [index, id, visible(piece, true), visible(shown, true), bytes, start, last]);
 	const isSame = again === text, details = h("details", { ontoggle: () => details.open && !details.children[1] && details.append(table(head, cells(), { caption: `Tokens of ${model.name}` }), tableButtons("tokens", () => [head, ...cells()])) }, h("summary", "All tokens"));
-	return h("section.stack", { "aria-label": model.name }, h("h2", model.name),
+	return h("section.stack", { label: model.name }, h("h2", model.name),
 		h("p", h("b", plural(count, "token")), ` of at most ${model.max_tokens}, `, plural(length, "character"), count && length ? h("span.soft", `, ${fixed(length / count, 1)} a token`) : ""),
-		h("div.meter", { role: "meter", "aria-label": "Of the longest text", "aria-valuenow": Math.min(count, model.max_tokens), "aria-valuemin": 0, "aria-valuemax": model.max_tokens, style: { "--share": Math.min(share, 1) } }),
+		h("div.meter", { role: "meter", label: "Of the longest text", "aria-valuenow": Math.min(count, model.max_tokens), "aria-valuemin": 0, "aria-valuemax": model.max_tokens, style: { "--share": Math.min(share, 1) } }),
 		isLong && h("p.notice", "The text has more tokens than the model takes."), unknown > 0 && h("p.notice", `${plural(unknown, "token")} stand${unknown === 1 ? "s" : ""} for words that the vocabulary lacks (underlined).`),
 		h("div.panel", row.children.length ? row : h("span.soft", "No tokens")), drawn.length < rows.length && h("p.soft", `The first ${MOST_SHOWN} of ${rows.length}.`), details,
 		h("p", isSame ? "✓ The tokens give the same text again." : ["✗ The tokens give another text: ", h("span.mono", visible(again))]), decoded && h("p", h("span.soft", "Text of the ids: "), decoded.why ?? h("span.mono", visible(decoded.text))));

@@ -277,3 +277,38 @@ async def test_a_model_that_is_unloaded_in_mid_stream_is_said(
             await expect(page.get_by_role("alert").filter(has_text="stopping")).to_be_visible()
             await expect(page.get_by_text("The model is not served any more.")).to_be_visible()
             tab.complaints[:] = [each for each in tab.complaints if "uncaught" in each]
+
+
+async def test_a_refusal_to_unload_is_said_where_it_can_be_seen(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """A server that polls its repository refuses; the console's form is below the list."""
+    settings = {"http_port": 0, "model_control_mode": "poll", "repository_poll_s": 60}
+    async with every_task(tmp_path, **settings) as served:
+        url = f"http://127.0.0.1:{served.app.http_port}/"
+        async with opened(browser, url) as tab:
+            page = await tab.open("#/models")
+            await page.get_by_role("button", name="Unload spam").click()
+            alert = page.get_by_role("alert").filter(has_text="not allowed if polling")
+            await expect(alert).to_be_in_viewport()
+            await expect(page.get_by_role("button", name="Unload spam")).to_be_enabled()
+            tab.complaints.clear()  # the browser's line about status 503
+
+
+async def test_a_text_that_is_too_long_can_be_cut_and_an_empty_one_is_said(tab: Opened) -> None:
+    page = await tab.open("#/classify?model=spam&text=win")
+    text = page.get_by_label("Text", exact=True)
+    for long in ("x" * 1_500, "win " * 30):
+        await text.fill(long)
+        await page.keyboard.press("Control+Enter")
+        cut = page.get_by_role("button", name="Cut the text")
+        await expect(cut).to_be_visible()
+        await cut.click()
+        await expect(cut).to_have_count(0)
+        await tab.until_done()
+        assert len(await text.input_value()) < len(long)
+        await expect(page.get_by_role("region", name="Result")).to_contain_text("%")
+        tab.complaints.clear()  # the server's 400
+    await text.fill(" ")
+    await page.keyboard.press("Control+Enter")
+    await expect(page.get_by_role("alert").filter(has_text="There is no text")).to_be_visible()
