@@ -46,6 +46,7 @@ FIRST = "service.runtime.cpus.x_available_cpus__mutmut_1"
 # The tests of each policy module and of what stands directly on it, in seconds rather than minutes.
 TESTS = (
     "api/test_tensors",
+    "families/test_chosen",
     "families/test_thought_budget",
     "families/test_thoughts",
     "calls/test_answers",

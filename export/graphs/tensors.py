@@ -9,6 +9,7 @@ are written, references name the file, which is mapped.
 All of it is kept until the export ends that `made_later` is entered for.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -233,3 +234,26 @@ def transposed(source: TensorProto, name: str) -> TensorProto:
     dtype = helper.tensor_dtype_to_np_dtype(source.data_type)
     made = Later(make, columns if original.rows else None)
     return later(name, source.dims[::-1], dtype, f"{key}|transposed", made)
+
+
+def scaled(source: TensorProto, rows_by: Array | None, columns_by: Array | None) -> TensorProto:
+    """A weight with its rows, and its columns or values, multiplied by these factors."""
+    factors = [each for each in (rows_by, columns_by) if each is not None]
+
+    def by(weight: Array, columns: slice = slice(None)) -> Array:
+        whole = weight if rows_by is None else weight * rows_by[:, None]
+        return whole if columns_by is None else whole * columns_by[columns]
+
+    key = key_of(source)
+    if key is None:
+        return numpy_helper.from_array(by(array_of(source)), source.name)
+    original = _KEPT.get().tensors[key]
+
+    def columns(part: slice) -> Array:
+        assert original.columns is not None, "columns are given only where there are columns"
+        return by(original.columns(part), part)
+
+    digest = hashlib.sha256(b"".join(each.tobytes() for each in factors)).hexdigest()
+    made = Later(lambda: by(original.make()), columns if original.columns else None)
+    dtype = helper.tensor_dtype_to_np_dtype(source.data_type)
+    return later(source.name, source.dims, dtype, f"{key}|scaled {digest}", made)

@@ -174,8 +174,9 @@ def export_weightless(
         for value in without:
             value.const_value = None
         optimizer.optimize_ir(program.model)
-        onnx_fusions.fuse(program.model)  # rotations, as the exporter's own optimiser does
-        CommonSubexpressionEliminationPass()(program.model)  # of which each has its tables
+        # Rotations become nodes, as by the exporter's own optimiser: each with tables of its own.
+        if any(onnx_fusions.fuse(program.model).values()):
+            CommonSubexpressionEliminationPass()(program.model)
         for value in initializers.values():
             if value.const_value is None:
                 value.const_value = _no_numbers(value)

@@ -46,7 +46,7 @@ from export.precision.kept import FLOAT_WEIGHTS, float_products, forms_of, keep_
 from export.precision.moments import SampledRounding
 from export.precision.per_token import quantize_rows
 from export.precision.samples import largest_values, sample_rows
-from export.precision.smoothquant import evened
+from export.precision.smoothquant import Factors, evened, factors_of
 from export.recipes.chat_templates import check_templates
 from export.settings import ExportSettings, GraphKind, HeldOut, OnStep, versions
 from export.writer import Built, ExportedModel, build_graphs
@@ -266,6 +266,8 @@ class _Decoder:
         if precision in FLOAT:
             [graph] = settled([graph])
             return graph, None
+        if precision != "stored":  # whose numbers are found by their bits
+            graph = evened(graph, self._factors)
         if self.settings.kv_cache == "int8":
             if any(each.name.startswith("past_state.") for each in graph.graph.input):
                 raise ExportError(
@@ -275,12 +277,14 @@ class _Decoder:
             largest = self._largest_cached(graph)
             self.on_step(f"{precision}: tracing the graph for prompts")
             graph = with_int8_cache(graph, largest)
-            network = self._evened
+            network = self.network
             prefill = (
                 trace_traced_prefill(network, largest)
                 if isinstance(network, TracedDecoder)
                 else trace_prefill(network, largest)
             )
+            if precision != "stored":
+                prefill = evened(prefill, self._factors)
             prefill = self._quantize(prefill, precision)
         self.on_step(f"{precision}: quantising weights")
         graph = self._quantize(graph, precision)
@@ -293,11 +297,10 @@ class _Decoder:
 
     @cached_property
     def _traced(self) -> onnx.ModelProto:
-        network = self._evened
-        if isinstance(network, TracedDecoder):
+        if isinstance(self.network, TracedDecoder):
             return self._traced_and_parity[0]
         self.on_step("tracing the graph")
-        return trace_decoder(network, precision="fp32")
+        return trace_decoder(self.network, precision="fp32")
 
     @cached_property
     def _traced_and_parity(self) -> tuple[onnx.ModelProto, DecoderParity]:
@@ -319,19 +322,17 @@ class _Decoder:
         return trace_adapted(self.network, plan)
 
     @cached_property
-    def _evened(self) -> AnyDecoder:
-        """The network with channels that int8 rounds well; it computes the same bits."""
+    def _factors(self) -> Factors:
+        """Factors of channels that int8 rounds well, for the float32 graph and that for prompts."""
         precisions = {kind.precision for kind in self.settings.graphs(AUTO)}
-        if "int8" not in precisions or not isinstance(self.network, Llama):
-            return self.network
-        if self.settings.lora_rank:  # adapters are for channels as they were trained
-            return self.network
-        return evened(
-            self.network,
+        # Adapters are for channels as they were trained.
+        if "int8" not in precisions or self.settings.lora_rank:
+            return ()
+        what = "measuring activations"
+        return factors_of(
+            self._traced,
             self._samples,
-            lambda done: self.on_step(
-                f"measuring activations: {done} of {self.network.config.num_layers} layers"
-            ),
+            lambda done, of: self.on_step(f"{what}: {done} of {of} parts of samples"),
         )
 
     @cached_property
@@ -369,16 +370,13 @@ class _Decoder:
         kept = self.checkpoint.kept()
         if not kept:
             return frozenset()
-        if self._evened is self.network:
-            return float_products(self._traced, kept)
-        return float_products(
-            trace_decoder(_own(self.network, "smoothing"), precision="fp32"), kept
-        )
+        return float_products(self._traced, kept)
 
     @cached_property
     def _compensating(self) -> SampledRounding:
         """The rounding of weights to 4 bits, by their inputs in pieces of the float32 graph."""
-        return SampledRounding(self._traced, self._samples, self.on_step)
+        graph = evened(self._traced, self._factors)
+        return SampledRounding(graph, self._samples, self.on_step)
 
     @cached_property
     def _samples(self) -> list[list[int]]:

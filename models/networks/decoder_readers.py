@@ -21,8 +21,8 @@ from models.networks.encoder import initialise
 from models.networks.gpt import GPT, GPTConfig
 from models.networks.heads import TextNetwork
 from models.networks.llama import Llama, LlamaConfig
-from models.networks.pooling import check_pooling, parts_of, pool
-from models.networks.vector_maps import VectorMaps, vector_of
+from models.networks.pooling import pool
+from models.networks.vector_maps import Pooled, VectorMaps, vector_of
 
 Decoder: TypeAlias = GPT | Llama
 
@@ -119,7 +119,7 @@ class DecoderPairScorer(DecoderClassifier):
         return self.template
 
 
-class DecoderEmbedder(DecoderReader):
+class DecoderEmbedder(Pooled, DecoderReader):
     """A decoder whose last token's state, or another pooling of all, is the vector of a text."""
 
     output_name = "embedding"
@@ -132,25 +132,7 @@ class DecoderEmbedder(DecoderReader):
         maps: VectorMaps | None = None,  # between pooling and normalising
     ) -> None:
         super().__init__(decoder)
-        check_pooling(pooling)
-        self.pooling = pooling
-        self.normalize = normalize
-        self.maps = VectorMaps() if maps is None else maps
-        self.maps.output_size(self.pooled_size)  # which raises where they do not fit
-
-    @property
-    def pooled_size(self) -> int:
-        """Values of a vector in front of the maps."""
-        return self.config.hidden_size * len(parts_of(self.pooling))
-
-    @property
-    def embedding_size(self) -> int:
-        return self.maps.output_size(self.pooled_size)
-
-    @property
-    def pooling_description(self) -> str:
-        mapped = f"{self.pooling} of last{self.maps.description}"
-        return mapped + (", normalised" if self.normalize else "")
+        self.keep_use(pooling, maps, normalize=normalize)
 
     def forward(
         self,

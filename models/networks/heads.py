@@ -14,8 +14,8 @@ from models.choices import EMBEDDING_LAYERS, POOLINGS, SCORE_FUNCTIONS, ScoreFun
 from models.errors import SettingError, check_choice
 from models.networks.encoder import Encoder, EncoderConfig, initialise
 from models.networks.layers import ACTIVATIONS
-from models.networks.pooling import check_pooling, parts_of, pool
-from models.networks.vector_maps import VectorMaps, vector_of
+from models.networks.pooling import pool
+from models.networks.vector_maps import Pooled, VectorMaps, vector_of
 
 HEAD_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -225,7 +225,7 @@ class PairScorer(SequenceClassifier):
         super().__init__(encoder, head)
 
 
-class TextEmbedder(EncoderNetwork):
+class TextEmbedder(Pooled, EncoderNetwork):
     """An encoder whose hidden states are pooled into one vector per row."""
 
     output_name = "embedding"
@@ -239,37 +239,27 @@ class TextEmbedder(EncoderNetwork):
         maps: VectorMaps | None = None,  # between pooling and normalising
     ) -> None:
         super().__init__(encoder)
-        check_pooling(pooling)
         check_choice("layers", layers, LAYERS)
         if layers in NEEDS_FOUR_LAYERS and encoder.config.num_layers < 4:
             limit = f"another choice: the encoder has only {encoder.config.num_layers} layers"
             raise SettingError("layers", layers, limit)
-        self.pooling = pooling
         self.layers = layers
-        self.normalize = normalize
-        self.maps = VectorMaps() if maps is None else maps
-        self.maps.output_size(self.pooled_size)  # which raises where they do not fit
+        self.keep_use(pooling, maps, normalize=normalize)
 
     @property
     def num_attentions(self) -> int:
-        num_layers = self.config.num_layers
+        num_layers: int = self.config.num_layers
         return {"first": 0, "second_to_last": num_layers - 1}.get(self.layers, num_layers)
 
     @property
     def pooled_size(self) -> int:
         """Values of a vector in front of the maps."""
-        size = self.config.hidden_size * (4 if self.layers == "concat_last_four" else 1)
-        return size * len(parts_of(self.pooling))
+        size: int = super().pooled_size
+        return size * (4 if self.layers == "concat_last_four" else 1)
 
     @property
-    def embedding_size(self) -> int:
-        return self.maps.output_size(self.pooled_size)
-
-    @property
-    def pooling_description(self) -> str:
-        layers = self.layers.replace("_", " ")
-        mapped = f"{self.pooling} of {layers}{self.maps.description}"
-        return mapped + (", normalised" if self.normalize else "")
+    def pooled_states(self) -> str:
+        return self.layers.replace("_", " ")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None

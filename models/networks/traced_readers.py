@@ -21,9 +21,9 @@ from models.choices import ScoreFunction
 from models.networks.heads import TextNetwork
 from models.networks.layers import Config
 from models.networks.masked import SAMPLE_STRIDE
-from models.networks.pooling import check_pooling, parts_of, pool
+from models.networks.pooling import pool
 from models.networks.traced import EAGER, TiedWeights, pin_positions
-from models.networks.vector_maps import VectorMaps, vector_of
+from models.networks.vector_maps import Pooled, VectorMaps, vector_of
 
 PLACES, COUNTED, UNKNOWN = "places", "counted", ""  # how a body numbers its tokens
 NO_TOKEN = -1
@@ -212,7 +212,7 @@ class TracedMaskedWords(TracedReader):
         return input_ids == self.mask_token_id
 
 
-class TracedEmbedder(TracedReader):
+class TracedEmbedder(Pooled, TracedReader):
     """One vector per text: the body's last states, pooled."""
 
     output_name = "embedding"
@@ -226,25 +226,7 @@ class TracedEmbedder(TracedReader):
         maps: VectorMaps | None = None,  # between pooling and normalising
     ) -> None:
         super().__init__(network, config)
-        check_pooling(pooling)
-        self.pooling = pooling
-        self.normalize = normalize
-        self.maps = VectorMaps() if maps is None else maps
-        self.maps.output_size(self.pooled_size)  # which raises where they do not fit
-
-    @property
-    def pooled_size(self) -> int:
-        """Values of a vector in front of the maps."""
-        return self.config.hidden_size * len(parts_of(self.pooling))
-
-    @property
-    def embedding_size(self) -> int:
-        return self.maps.output_size(self.pooled_size)
-
-    @property
-    def pooling_description(self) -> str:
-        mapped = f"{self.pooling} of last{self.maps.description}"
-        return mapped + (", normalised" if self.normalize else "")
+        self.keep_use(pooling, maps, normalize=normalize)
 
     def answer(self, made: Any, mask_BS: Tensor) -> Tensor:  # noqa: ANN401
         pooled = pool(made.last_hidden_state, mask_BS, self.pooling)

@@ -17,6 +17,7 @@ from models.choices import MAX_VECTOR_SIZE
 from models.errors import SettingError, check_choice, check_range
 from models.networks.encoder import initialise
 from models.networks.layers import ACTIVATIONS
+from models.networks.pooling import check_pooling, parts_of
 
 DENSE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda values: values,
@@ -135,6 +136,42 @@ class VectorMaps(nn.Sequential):
             f", mapped to {each.output_size}" if isinstance(each, DenseMap) else ", layer norm"
             for each in self.maps
         )
+
+
+class Pooled:
+    """What networks have in common that pool a text's states to one vector."""
+
+    config: Any
+    pooling: str
+    normalize: bool
+    maps: VectorMaps
+
+    def keep_use(self, pooling: str, maps: VectorMaps | None, *, normalize: bool) -> None:
+        """Take what is done with states. Raises `SettingError` for maps that do not fit."""
+        check_pooling(pooling)
+        self.pooling = pooling
+        self.normalize = normalize
+        self.maps = VectorMaps() if maps is None else maps
+        self.maps.output_size(self.pooled_size)
+
+    @property
+    def pooled_size(self) -> int:
+        """Values of a vector in front of the maps."""
+        return int(self.config.hidden_size) * len(parts_of(self.pooling))
+
+    @property
+    def embedding_size(self) -> int:
+        return self.maps.output_size(self.pooled_size)
+
+    @property
+    def pooled_states(self) -> str:
+        """The states that are pooled, for people."""
+        return "last"
+
+    @property
+    def pooling_description(self) -> str:
+        mapped = f"{self.pooling} of {self.pooled_states}{self.maps.description}"
+        return mapped + (", normalised" if self.normalize else "")
 
 
 def vector_of(pooled_BI: Tensor, maps: VectorMaps, *, normalize: bool) -> Tensor:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from export.checks.adapted_decoding import check_adapted, merged, random_adapter
 from export.errors import ExportError
@@ -147,6 +148,23 @@ def test_rounded_graphs_agree_where_there_is_no_adapter(
     check_adapted(NETWORK, *rounded, is_exact=False)
     with pytest.raises(ExportError, match=r"differs by .* from the graph without adapters"):
         check_adapted(NETWORK, plain, rounded[1], is_exact=False)
+
+
+def test_a_rounded_row_with_an_adapter_depends_on_no_other_row(
+    plain: onnx.ModelProto, adapted: onnx.ModelProto
+) -> None:
+    """The fault: one step of rounding for all rows of a batch."""
+
+    def together(graph: onnx.ModelProto) -> onnx.ModelProto:
+        rounded = quantize_rows(graph)
+        rounded.graph.initializer.append(numpy_helper.from_array(np.array([0, 1, 2]), "batch"))
+        *inner, _ = [node for node in rounded.graph.node if node.op_type == "ReduceMax"]
+        for node in inner:  # the last is of single tokens, which have no such axes
+            node.input[1] = "batch"
+        return rounded
+
+    with pytest.raises(ExportError, match="from the same row alone"):
+        check_adapted(NETWORK, together(plain), together(adapted), is_exact=False)
 
 
 def test_a_graph_of_another_decoder_is_refused(adapted: onnx.ModelProto) -> None:
