@@ -10,8 +10,6 @@ from operator import itemgetter
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.traces import Traces
-
 # Before torch is imported, and for the commands that tests start. Networks as small as those of
 # tests gain nothing from threads, which wait for each other for longer than they compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -35,23 +33,6 @@ settings.load_profile("shared cores")
 # tests, where it would outweigh the width that a test gives to a command.
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
-
-
-# A graph that one test has traced serves the others: see tests/traces.py.
-TRACES = Traces()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    is_worker = hasattr(request.config, "workerinput")
-    TRACES.folder = (folder.parent if is_worker else folder) / "traces"
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    TRACES.is_asked = item.get_closest_marker("traced_anew") is None
-    TRACES.install()
 
 
 # Ten thousand tests and the libraries that they import are millions of objects, and a server looks

@@ -118,7 +118,6 @@ def test_word_vectors_are_stored_once(precision: Precision) -> None:
     assert num_weights <= num_values < num_weights + 100, "a few constants beside the weights"
 
 
-@pytest.mark.traced_anew
 def test_same_weights_give_the_same_bytes() -> None:
     """Traced again, from another object, with other traces in between."""
     again = trace_decoder(tiny_gpt(), precision="fp32")
@@ -132,7 +131,6 @@ def test_graph_tells_nothing_about_where_it_was_made() -> None:
     assert not re.search('doc_string: "[^"]', text)
 
 
-@pytest.mark.traced_anew
 def test_tracing_leaves_the_network_as_it_was() -> None:
     """In training mode and float32; the graph has no dropout all the same."""
     network = tiny_gpt(num_layers=1).train()

@@ -115,7 +115,6 @@ def test_manifest_says_what_was_counted_and_measured(repository: Path) -> None:
     assert set(manifest.versions) == {"attendant", "onnx", "onnxruntime", "torch"}
 
 
-@pytest.mark.traced_anew
 def test_same_checkpoint_gives_the_same_bytes(text: str, tmp_path: Path) -> None:
     """Of int8, into two folders, from two models, perplexity included: every file is equal."""
     told: list[str] = []

@@ -120,7 +120,6 @@ def test_embedder_is_written_without_labels(tmp_path: Path) -> None:
 # --- the same bytes ---------------------------------------------------------------------------
 
 
-@pytest.mark.traced_anew
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_same_checkpoint_gives_the_same_bytes(precision: Precision, tmp_path: Path) -> None:
     """Into two folders, from two models: every file is equal. int8 and processes: test_cli."""
