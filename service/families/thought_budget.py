@@ -1,8 +1,9 @@
 """The number of tokens that a model may think: behind them, the end of thoughts must come next.
 
 Pure and of one sequence. Tokens are counted from the one behind the first marker on; markers are
-not counted. Whatever the model was about to say, the tokens of the end marker follow the last token
-of the budget, and then the answer.
+not counted, nor are the tokens of an end marker that the model begins, unless it goes on otherwise.
+Whatever the model was about to say, the tokens of the end marker follow the last token of the
+budget, and then the answer.
 """
 
 import codecs
@@ -26,6 +27,7 @@ class ThoughtBudget:
         self._reader: ThoughtReader | None = ThoughtReader(thoughts)
         self._num_left, self._end_ids, self._bytes_of = num_tokens, end_ids, bytes_of
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._open: tuple[int, ...] = ()  # characters of each token that may be of an end marker
         self._forced: tuple[int, ...] = ()
         self._force_end()
 
@@ -40,8 +42,12 @@ class ThoughtBudget:
         if self._reader is None:
             return
         was_inside = self._reader.is_inside
-        self._reader.read(self._decoder.decode(self._bytes_of(token_id)))
-        self._num_left -= was_inside
+        text = self._decoder.decode(self._bytes_of(token_id))
+        self._reader.read(text)
+        if was_inside:
+            self._open += (len(text),)
+        while self._open and sum(self._open[1:]) >= self._reader.num_open:
+            self._open, self._num_left = self._open[1:], self._num_left - 1
         if self._reader.is_over:
             self._reader = None
         else:
@@ -55,5 +61,7 @@ class ThoughtBudget:
         return other
 
     def _force_end(self) -> None:
-        if self._reader is not None and self._reader.is_inside and self._num_left <= 0:
+        if self._reader is None or not self._reader.is_inside:
+            return
+        if self._num_left < 0 or not (self._num_left or self._open):
             self._forced, self._reader = tuple(self._end_ids), None

@@ -112,6 +112,11 @@ class ThoughtReader:
         """Whether the rest of the output is the answer."""
         return self.has_begun and not self.is_inside
 
+    @property
+    def num_open(self) -> int:
+        """The characters at the end of open thoughts that may begin what ends them."""
+        return max(_num_open(self._held, mark) for mark in self._ends) if self.is_inside else 0
+
     def read(self, text: str) -> Split:
         """The part of the output that is certain after this piece."""
         self._held += text
@@ -150,8 +155,7 @@ class ThoughtReader:
             self._held = rest.removeprefix(taken)
             self.is_inside, self._is_behind = False, True
             return thoughts
-        open_lengths = [_num_open(self._held, mark) for mark in self._ends]
-        certain = self._held[: len(self._held) - max(open_lengths)].rstrip()
+        certain = self._held[: len(self._held) - self.num_open].rstrip()
         self._held = self._held[len(certain) :]
         self._has_thoughts = self._has_thoughts or bool(certain)
         return certain

@@ -44,6 +44,25 @@ def test_a_marker_of_the_model_is_not_counted_and_its_own_end_stays() -> None:
     assert output("<think>abcd", 2) == "<think>ab</think>cd"
 
 
+@pytest.mark.parametrize("most", range(4, 16))
+def test_an_end_marker_that_the_model_has_begun_is_not_cut(most: int) -> None:
+    assert output("<think>abc</think>answer", most) == "<think>abc</think>answer"
+
+
+@pytest.mark.parametrize(
+    ("written", "most", "said"),
+    [
+        ("ab</thin?cd", 5, "ab</thin?</think>cd"),  # it went on otherwise, and all is counted
+        ("ab</thin?cd", 9, "ab</thin?</think>cd"),
+        ("ab<<<</think>e", 4, "ab<<<</think>e"),  # each but the last is of the thoughts
+        ("ab<<<</think>e", 5, "ab<<<</think>e"),
+        ("ab<<<<<<", 4, "ab<<<<</think><<"),
+    ],
+)
+def test_what_might_have_become_the_marker_is_counted(written: str, most: int, said: str) -> None:
+    assert output(written, most, is_open=True) == said
+
+
 def test_an_answer_without_thoughts_is_free() -> None:
     for most in (0, 3):
         assert output("just an answer", most) == "just an answer"
