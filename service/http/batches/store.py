@@ -26,6 +26,7 @@ from service.settings import Settings
 
 R = TypeVar("R", StoredFile, Batch)
 HOUR_S = 3_600
+RESULTS = ".output", ".errors"  # of a batch, behind its id
 
 
 class Store:
@@ -63,6 +64,9 @@ class Store:
         """Remove what a server left that ended amid writing: contents or records alone, drafts."""
         for path in (*self._files.iterdir(), *self._batches.glob("*.draft")):
             if path.suffix == ".draft" or not (path.suffix or path.name in self.files):
+                path.unlink()
+        for path in self._batches.iterdir():
+            if path.suffix in RESULTS and path.stem not in self.batches:
                 path.unlink()
         for file_id in [each for each in self.files if not (self._files / each).exists()]:
             (self._files / f"{file_id}.json").unlink()

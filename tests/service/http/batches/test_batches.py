@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from urllib3 import encode_multipart_formdata
 
+from service.http.batches.store import Store
+from service.settings import Settings
 from tests.fakes.chats import write_chat_model
 from tests.fakes.every_task import every_session, write_every_model
 from tests.fakes.http import Answer, ask
@@ -373,6 +375,25 @@ async def test_a_folder_has_one_server(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="no other server has"):
             async with batching(tmp_path / "more", batch_folder=str(tmp_path / "batches")):
                 pass
+
+
+async def test_what_a_server_left_amid_writing_is_removed_and_takes_no_room(
+    tmp_path: Path,
+) -> None:
+    """Drafts, contents and records alone, and results whose batch was forgotten."""
+    settings = Settings(batch_folder=str(tmp_path))
+    before = Store(settings)
+    kept = await before.add(b"kept", "in.jsonl", "batch")
+    alone = await before.add(b"alone", "in.jsonl", "batch")
+    before.close()
+    (tmp_path / "files" / alone.id).unlink()
+    for left in ("files/file-1", "files/x.draft", "batches/b.json.draft", "batches/b.output"):
+        (tmp_path / left).write_bytes(b"left")
+    after = Store(settings)
+    assert list(after.files) == [kept.id]
+    assert after.num_bytes == len(b"kept")
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == [kept.id, f"{kept.id}.json"]
+    after.close()
 
 
 async def test_files_and_batches_need_a_token(tmp_path: Path) -> None:
