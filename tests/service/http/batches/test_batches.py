@@ -377,6 +377,11 @@ async def test_a_folder_has_one_server(tmp_path: Path) -> None:
                 pass
 
 
+def names_in(folder: Path) -> list[str]:
+    """The files of the folders in a folder."""
+    return sorted(path.name for path in folder.glob("*/*"))
+
+
 async def test_what_a_server_left_amid_writing_is_removed_and_takes_no_room(
     tmp_path: Path,
 ) -> None:
@@ -392,7 +397,7 @@ async def test_what_a_server_left_amid_writing_is_removed_and_takes_no_room(
     after = Store(settings)
     assert list(after.files) == [kept.id]
     assert after.num_bytes == len(b"kept")
-    assert sorted(path.name for path in tmp_path.glob("*/*")) == [kept.id, f"{kept.id}.json"]
+    assert names_in(tmp_path) == [kept.id, f"{kept.id}.json"]
     after.close()
 
 
