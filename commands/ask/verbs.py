@@ -72,7 +72,6 @@ VERBS = {
     ),
     "search": Verb(
         "Find the texts of a file that are most like a query: it is embedded once, then searched.",
-        ("embedding",),
         flags="file query",
         body="search:search",
         forms=(JSON,),

@@ -124,5 +124,5 @@ async def test_what_is_refused_is_numbered_from_1_or_is_the_only_one(
 
 
 async def test_every_command_that_asks_is_among_them() -> None:
-    """Without chats, which ask for lines, and files of requests, which go over HTTP alone."""
-    assert {line.split()[0] for line in LINES} == VERBS.keys() - {"chat", "batch"}
+    """Without chats, which ask for lines, searches of files, and requests of files, over HTTP."""
+    assert {line.split()[0] for line in LINES} == VERBS.keys() - {"chat", "batch", "search"}
