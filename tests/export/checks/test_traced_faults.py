@@ -111,7 +111,17 @@ def with_initializer(
 
 
 def input_of(operator: str, place: int) -> Callable[[onnx.ModelProto], str]:
-    return lambda graph: nodes(graph, operator)[0].input[place]
+    """The weight that a node reads there, also by nodes that give it another shape."""
+
+    def pick(graph: onnx.ModelProto) -> str:
+        weights = {each.name for each in graph.graph.initializer}
+        makers = {output: node for node in graph.graph.node for output in node.output}
+        name = nodes(graph, operator)[0].input[place]
+        while name not in weights:
+            name = makers[name].input[0]
+        return name
+
+    return pick
 
 
 def frequencies(graph: onnx.ModelProto) -> str:
