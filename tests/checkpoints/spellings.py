@@ -1,12 +1,15 @@
-"""Tokenizers as the families spell them, trained on a few sentences in a second.
+"""Tokenizers as the families spell them, of a few sentences, the same in every process.
 
 A spelling is the algorithm, the special tokens in the order of their ids, and what goes around a
 text and a pair.
 """
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import transformers
@@ -18,6 +21,7 @@ from models.data.datasets import read_dataset
 VOCABULARY = 600  # ids, special ones included; those of bytes alone are 256
 SAMPLES = Path(__file__).parents[2] / "models" / "data" / "spam.tsv"
 MAX_TOKENS = 64
+MAX_PIECE = 6  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,19 @@ def _words(spelling: Spelling, texts: list[str]) -> Tokenizer:
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece()
-    made.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=spelling.special)
+    counts: Counter[str] = Counter()
+    for word, count in _counted_words(made, texts).items():
+        for end in range(1, len(word) + 1):
+            counts[word[:end]] += count
+            counts[f"##{word[-end:]}"] += count * (end < len(word))
+    letters = {letter for word in counts for letter in word.removeprefix("##")}
+    known = [*spelling.special, *sorted({*letters, *(f"##{each}" for each in letters)})]
+    pieces = [piece for piece, _ in _commonest(counts) if piece not in known]
+    vocabulary = [*known, *pieces][:VOCABULARY]
+    made.model = models.WordPiece(
+        {piece: number for number, piece in enumerate(vocabulary)}, unk_token=unknown
     )
+    made.add_special_tokens(spelling.special)
     return made
 
 
@@ -124,13 +138,34 @@ def _pieces(spelling: Spelling, texts: list[str]) -> Tokenizer:
     made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" {2,}", " ")])
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=spelling.special,
-        unk_token=spelling.roles["unk_token"],
+    counts: Counter[str] = Counter()
+    for word, count in _counted_words(made, texts).items():
+        for start, end in combinations(range(len(word) + 1), 2):
+            if end - start <= MAX_PIECE:
+                counts[word[start:end]] += count
+    letters = [each for each in _commonest(counts) if len(each[0]) == 1]
+    longer = [each for each in _commonest(counts) if len(each[0]) > 1]
+    chosen = [*letters, *longer][: VOCABULARY - len(spelling.special)]
+    total = sum(count for _, count in chosen)
+    scores = [(piece, math.log(count / total)) for piece, count in chosen]
+    made.model = models.Unigram(
+        [*((token, 0.0) for token in spelling.special), *scores], spelling.id_of("unk_token")
     )
-    made.train_from_iterator(texts, trainer)
+    made.add_special_tokens(spelling.special)
     return made
+
+
+def _counted_words(tokenizer: Tokenizer, texts: list[str]) -> Counter[str]:
+    """How often each word stands in the texts, as the tokenizer cuts them."""
+    normal = (tokenizer.normalizer.normalize_str(text) for text in texts)
+    return Counter(
+        word for text in normal for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    )
+
+
+def _commonest(counts: Counter[str]) -> list[tuple[str, int]]:
+    """The library's trainers of words and of pieces break ties as a process happens to hash."""
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
 _ALGORITHMS = {"words": _words, "bytes": _bytes, "pieces": _pieces}

@@ -126,7 +126,9 @@ def test_same_checkpoint_gives_the_same_bytes(text: str, tmp_path: Path) -> None
     assert len(one) == 6
     assert one == two
     assert manifest.max_tokens == 50, "the checkpoint's, where the network has places for more"
-    assert told[:2] == ["tracing the graph", "int8: quantising weights"]
+    assert told[0] == "tracing the graph"
+    assert told[1].startswith("measuring activations: 1 of ")
+    assert "int8: quantising weights" in told
     assert f"measuring perplexity on {4 * MAX_TOKENS} tokens: 95 of 95 steps" in told
 
 
