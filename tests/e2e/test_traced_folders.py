@@ -12,6 +12,7 @@ from tests.traced.served import CHATS, READERS, compared
 ASKED = ("glm4", "eurobert reranker")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # two exports, and as many processes that import PyTorch
 def test_completions_chats_and_scores_are_those_of_transformers(tmp_path: Path) -> None:
     assert "glm4" in CHATS
