@@ -139,7 +139,7 @@ class VectorMaps(nn.Sequential):
 
 
 class Pooled:
-    """What networks have in common that pool a text's states to one vector."""
+    """Parts of networks that pool a text's states to one vector."""
 
     config: Any
     pooling: str

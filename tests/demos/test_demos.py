@@ -26,7 +26,13 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", DEMOS)
+
+MINUTES = "answers", "bert", "dates"  # what they train has tests of its own
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in MINUTES)) for name in DEMOS]
+)
 def test_a_demo_goes_from_nothing_to_an_answered_request(name: str, tmp_path: Path) -> None:
     answers: list[str] = []
 

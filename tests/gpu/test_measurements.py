@@ -121,7 +121,9 @@ def test_slots_are_measured_under_all_loads(context: Context) -> None:
     """Memory for one slot lets one sequence run at a time."""
     speed.layouts(context)
     rows = context.findings["tables"]["layouts tiny-decoder"]
-    assert [row["most"].partition(" ")[0] for row in rows] == ["4", "4", "1"]
+    *several, alone = [int(row["most"].partition(" ")[0]) for row in rows]
+    assert min(several) > 1  # up to 4, as the machine lets them come together
+    assert alone == 1
     assert rows[1]["reused, %"] != "0"
 
 

@@ -275,6 +275,7 @@ def is_running(process: int) -> bool:
     return status.is_file() and " Z " not in status.read_text()
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_in_the_middle_is_named_and_leaves_nothing(
     made: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -389,7 +390,7 @@ def test_a_hub_id_is_served_and_found_again_without_the_hub(
     assert reports.lines[-1].startswith("mine: kept from an earlier start")
 
 
-@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("is_alone", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_an_adapter_is_served_beside_its_base(is_alone: bool, tmp_path: Path) -> None:
     """The base's export has room for the adapter's rank; both are loaded under their names.
 
