@@ -17,6 +17,7 @@ from tests.e2e.server import PLAIN
 from tests.fakes.tiny import tiny_embedder
 
 ROOT = Path(__file__).parents[2]
+MINUTES = "answers", "bert", "dates"  # what they train has tests of its own
 
 
 @pytest.fixture(autouse=True)
@@ -26,10 +27,6 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(600)
-
-MINUTES = "answers", "bert", "dates"  # what they train has tests of its own
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name in MINUTES)) for name in DEMOS]
 )
