@@ -1,5 +1,7 @@
 """A few rows of the table of checkpoints, and that the document has the rows of the code."""
 
+import pytest
+
 from pathlib import Path
 
 from tests.checkpoints.__main__ import BEGIN, DOCUMENT, END, compared, is_wrong
@@ -26,6 +28,7 @@ COMPARED = (
 )
 
 
+@pytest.mark.timeout(400)  # fifteen folders are exported
 def test_served_answers_are_those_of_transformers(tmp_path: Path) -> None:
     outcomes = compared([row for row in ROWS if row.name in COMPARED], tmp_path)
     refused = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, str)}
