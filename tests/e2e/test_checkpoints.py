@@ -1,8 +1,8 @@
 """A few rows of the table of checkpoints, and that the document has the rows of the code."""
 
-import pytest
-
 from pathlib import Path
+
+import pytest
 
 from tests.checkpoints.__main__ import BEGIN, DOCUMENT, END, compared, is_wrong
 from tests.checkpoints.comparison import COMPARISONS
