@@ -7,7 +7,7 @@ best are put in order by a reranker where one is served.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +19,13 @@ from service.calls.models import ModelFacts
 from service.calls.texts import Embed, Rerank
 from service.errors import InvalidArgument, SettingError
 
+if TYPE_CHECKING:
+    from commands.ask.bulk.index import Found, Index
+
 QUERY_PROMPTS = ("query", "search_query", "retrieval.query")
 TEXT_PROMPTS = ("document", "passage", "search_document", "retrieval.passage")
 MAX_FOUND = 1_000
+RERANKING = "pair-scoring"
 
 
 def search(
@@ -76,18 +80,11 @@ def search(
             "goes on by the same command; of another file or model, it is made anew.",
         ),
     ] = None,
-    in_flight: Annotated[
-        int,
-        typer.Option(
-            envvar="ATTENDANT_SEARCH_IN_FLIGHT",
-            help="Requests in flight while the file is embedded, of 64 texts each.",
-            min=1,
-            max=64,
-        ),
-    ] = 4,
 ) -> None:
     from commands.ask.bulk.index import checked_source, prepared_index
 
+    if not all(each.strip() for each in query):
+        raise SettingError("QUERY is empty, expected a text")
     source = checked_source(file, field)
     folder = (index or file.with_name(f"{file.name}.index")).absolute()
     with asked.client() as client:
@@ -102,7 +99,7 @@ def search(
             background=True,
         )
         patience_s = asked.server.timeout_s
-        found = prepared_index(folder, source, client, (call, embedder), in_flight, patience_s)
+        found = prepared_index(folder, source, client, (call, embedder), patience_s)
         ranker = None if reranker == "none" else _reranker(served, reranker)
         for each in query:
             _show(_found(found, client, embedder, ranker, each, top, candidates), each, asked)
@@ -127,10 +124,8 @@ def _chosen(served: Sequence[ModelFacts], task: str, name: str, flag: str) -> Mo
 
 def _reranker(served: Sequence[ModelFacts], name: str) -> ModelFacts | None:
     """The reranker of that name, or the first that is served; None without any."""
-    models = [each for each in served if each.task == "pair-scoring"]
-    if name:
-        return _chosen(served, "pair-scoring", name, "--reranker")
-    return models[0] if models else None
+    first = next((each.name for each in served if each.task == RERANKING), "")
+    return _chosen(served, RERANKING, name or first, "--reranker") if name or first else None
 
 
 def _names(models: list[ModelFacts]) -> str:
@@ -144,21 +139,19 @@ def _prompt(embedder: ModelFacts, names: tuple[str, ...]) -> str:
 
 
 def _found(
-    index: Any,
+    index: "Index",
     client: Client,
     embedder: ModelFacts,
     ranker: ModelFacts | None,
     query: str,
     top: int,
     candidates: int,
-) -> Any:
-    """The best texts with their lines and scores, and by which model they are in order."""
+) -> "tuple[list[Found], ModelFacts]":
+    """The best texts with their lines and scores, and the model whose order they are in."""
     import numpy as np
 
     from commands.ask.bulk.index import Found
 
-    if not query.strip():
-        raise SettingError("QUERY is empty, expected a text")
     answer = client.ask(
         Embed(
             model=embedder.name,
@@ -189,7 +182,7 @@ def _found(
     ], ranker
 
 
-def _show(found: Any, query: str, asked: Asked) -> None:
+def _show(found: "tuple[list[Found], ModelFacts]", query: str, asked: Asked) -> None:
     results, model = found
     if not asked.as_json:
         console.print(tables.found(query, results, model))

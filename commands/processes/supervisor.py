@@ -128,7 +128,7 @@ class Supervisor:
 
     def _keep(self, purpose: str, host: str, port: int) -> int:
         """Hold a port that its processes share, so that it stays theirs; its number."""
-        check_port(host, port, purpose, FLAGS[purpose])  # nobody else has it, nor shares it
+        check_port(host, port, purpose, FLAGS[purpose])  # another server on it is an error
         kept = keep_port(host, port, purpose, FLAGS[purpose], is_shared=True)
         self._kept.append(kept)
         return int(kept.getsockname()[1])

@@ -54,7 +54,7 @@ class CallForm:
     literals: Literals | None = None
     turn: str = ""  # what a family may write before `begin`
     others: tuple[str, ...] = ()  # what may stand in place of `begin`, as far as the name
-    first: str = ""  # such a one that only begins an output
+    first: str = ""  # another mark in place of `begin`, at the start of an output only
     is_bare: bool = False  # required calls are written without a mark
     may_follow_text: bool = True
 

@@ -27,6 +27,7 @@ from service.errors import SettingError
 
 VECTORS, PLACES, ABOUT = "vectors.npy", "places.npy", "index.json"
 WINDOW_LINES = 2_048
+IN_FLIGHT = 4  # requests
 PAGE = 1_024  # lines, whose first can be read without those before
 CHUNK = 32_768  # vectors that are multiplied at once
 
@@ -139,7 +140,6 @@ def prepared_index(
     source: Source,
     client: Asking,
     embedding: tuple[Embed, ModelFacts],
-    in_flight: int,
     patience_s: float,
 ) -> Index:
     """The index in a folder, for which the file is embedded unless it was.
@@ -150,7 +150,7 @@ def prepared_index(
     named = {"model": model.name, "version": model.version, "precision": model.precision}
     work = work_of(call, model)
     index = Index(folder, source)
-    job = Job(source, index.vectors_path, work, named, WINDOW_LINES, in_flight, patience_s)
+    job = Job(source, index.vectors_path, work, named, WINDOW_LINES, IN_FLIGHT, patience_s)
     if index.is_of(job.identity()):
         return index
     began_s = time.monotonic()

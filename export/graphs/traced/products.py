@@ -102,7 +102,7 @@ def layers_of_products(
     run: Callable[[int], object],
     context: int,
 ) -> list[Layer]:
-    """The layers by trials of `run`, which computes a text of so many tokens; none: no attention.
+    """The layers, found by trials; empty without attention. `run(n)` computes a text of n tokens.
 
     Raises `ExportError` for what no attention node has.
     """

@@ -160,8 +160,9 @@ class OnnxDecoder(SlotDecoder):
             is_fresh = not any(num_past)
             if is_fresh and num_rows > 1 and self._continues and num_tokens > self.max_part:
                 return self._run_each(first_slot, rows, num_past, places)
-            if is_fresh or (self._continues and num_tokens >= MIN_CONTINUED):
-                return self._read(self._prefill, first_slot, rows, num_past[0])
+            goes_on = self._continues and num_rows == 1 and num_tokens >= MIN_CONTINUED
+            if is_fresh or goes_on:
+                return self._read_in_parts(self._prefill, first_slot, rows, num_past[0])
         has_adapters = any(places)
         key = (first_slot, num_rows, num_tokens, has_adapters)
         is_kept = num_tokens == max(1, num_logits)  # these come again and again
@@ -207,14 +208,20 @@ class OnnxDecoder(SlotDecoder):
             logits_BV[index] = logits.whole()[0]
         return StepLogits(logits_BV)
 
+    def _read_in_parts(
+        self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray], num_past: int
+    ) -> StepLogits:
+        """Compute prompts, a long one in parts of which each goes on from those before."""
+        if self._continues and len(rows) == 1:
+            while len(rows[0]) > self.max_part:
+                self._read(prefill, first_slot, [rows[0][: self.max_part]], num_past)
+                rows, num_past = [rows[0][self.max_part :]], num_past + self.max_part
+        return self._read(prefill, first_slot, rows, num_past)
+
     def _read(
         self, prefill: OnnxSession, first_slot: int, rows: Sequence[np.ndarray], num_past: int
     ) -> StepLogits:
         """Compute prompts, one behind a past or several without, and put them into their slots."""
-        if self._continues and len(rows[0]) > self.max_part:
-            [row] = rows
-            self._read(prefill, first_slot, [row[: self.max_part]], num_past)
-            return self._read(prefill, first_slot, [row[self.max_part :]], num_past + self.max_part)
         ends = np.cumsum([len(row) for row in rows]).tolist()
         presents = [present for _, present in self._names]
         inputs = padded(rows)

@@ -191,7 +191,7 @@ class MarkedScan:
         yield from self._read_whole(scan, len(head))
 
     def _read_whole(self, scan: CallScan | LiteralScan, num_before: int = 0) -> Generator[None]:
-        """Read arguments of which the scan has so many characters before the next one."""
+        """Read arguments by a scan, which was given `num_before` characters before them."""
         self._object = scan
         start = fed = self._place
         while True:

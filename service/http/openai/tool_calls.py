@@ -20,9 +20,10 @@ from service.http.openai.marked_scan import MarkedScan
 ID_CHARACTERS = 9  # as Mistral's templates demand
 SLICE = 2_048  # characters that are read at once
 BETWEEN = " \n\r\t;,"  # two calls
-# What began as a call and is none is read again, as a mark may stand in it, so many characters of
-# an output in all. Each counts as at least so many. What stands behind them is text.
-MAX_REREAD, MIN_LOSS = 2**19, 2**9
+# A text that began as a call and turned out to be none is read again, as it may have another mark.
+# Of one output at most this many characters are read again; what follows them is text.
+MAX_REREAD = 2**19
+MIN_LOSS = 2**9  # characters that each such text counts for, at least
 MAX_SPACES = 1_024  # that are held back, as they may stand before a call; and marks without one
 
 

@@ -198,6 +198,12 @@ def test_prompts_longer_than_a_part_run_alone_with_the_same_bits() -> None:
     assert np.array_equal(run(apart, 0, PROMPTS, [0] * len(PROMPTS)), logits_of_all)
 
 
+def test_several_rows_that_go_on_from_pasts_are_refused_and_not_computed_as_if_from_one() -> None:
+    """No run of the scheduler has them: attention takes one row behind a past."""
+    with pytest.raises(ModelFailed):
+        run(decoder_of(), 0, random_prompts([30, 30], seed=4), [20, 30])
+
+
 def test_a_graph_for_prompts_without_a_past_is_served_as_it_was() -> None:
     """As older versions exported it: what goes on from a past is the decoder's own graph's."""
     graph, prefill = graphs()
