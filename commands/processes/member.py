@@ -85,7 +85,9 @@ def _tell(value: dict[str, Any]) -> None:
 
 
 def _end_with_stdin() -> None:
-    sys.stdin.buffer.read()
+    # Not by `sys.stdin`, whose lock this thread would hold while the interpreter ends.
+    while os.read(sys.stdin.fileno(), 64):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

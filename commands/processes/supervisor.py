@@ -86,6 +86,11 @@ class _Member:
     def is_running(self) -> bool:
         return self.process.returncode is None
 
+    @property
+    def ended_badly(self) -> bool:
+        """Whether it ended otherwise than by draining, or by a stop before it could."""
+        return self.process.returncode not in (0, -signal.SIGTERM)
+
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
@@ -196,6 +201,8 @@ class Supervisor:
                 await asyncio.to_thread(metrics.stop)
                 for kept in self._kept:
                     kept.close()
+            if failed := [each for each in self._members if each.ended_badly]:
+                raise self._ended(failed[0])
 
     async def _until_stopped(
         self, stopping: asyncio.Event, on_ready: Callable[[Opened], Awaitable[None]]
@@ -255,12 +262,15 @@ class Supervisor:
                 raise LoadError(member.answer["error"])
         for member in self._members:
             if not member.is_running:
-                code = member.process.returncode or 0
-                how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                raise LoadError(
-                    f"process {member.index + 1} of {self._count} ended ({how}), and with it the "
-                    "server: its log says why"
-                )
+                raise self._ended(member)
+
+    def _ended(self, member: _Member) -> LoadError:
+        code = member.process.returncode or 0
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return LoadError(
+            f"process {member.index + 1} of {self._count} ended ({how}), and with it the "
+            "server: its log says why"
+        )
 
     def _signalled(self, stopping: asyncio.Event) -> None:
         if stopping.is_set():  # again: nothing is waited for any more

@@ -139,7 +139,8 @@ def test_answers_that_are_due_come_and_the_server_ends_well(models: Path) -> Non
         eventually(lambda: server.metric("attendant_requests_running", "slow") > 0, "it runs")
         server.send(signal.SIGTERM)
         assert all(call.result().model_name == "slow" for call in due)
-        assert server.exit_code() == 0
+        assert server.exit_code() == 0, server.log()
+        assert "Fatal" not in server.log()
         channel.close()
 
 
