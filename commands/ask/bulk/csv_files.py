@@ -47,7 +47,7 @@ class CsvTexts:
             header = next(rows, [])
             if name not in header:
                 raise SettingError(
-                    f"--input '{path}' has no column '{name}', it has "
+                    f"the file '{path}' has no column '{name}', it has "
                     f"{', '.join(header)[:200]}: --field names the column of texts"
                 )
             yield cls(rows, name, header.index(name), first)
@@ -82,4 +82,4 @@ def _rows_of(path: Path, file: TextIO) -> Iterator[list[str]]:
     try:
         yield from rows
     except csv.Error as error:
-        raise SettingError(f"--input '{path}', line {rows.line_num}: {error}") from error
+        raise SettingError(f"the file '{path}', line {rows.line_num}: {error}") from error

@@ -53,12 +53,12 @@ class TableTexts:
         try:
             file = pq.ParquetFile(path)
         except (pa.ArrowException, OSError) as error:
-            raise SettingError(f"--input '{path}' is no Parquet file: {error}") from error
+            raise SettingError(f"the file '{path}' is no Parquet file: {error}") from error
         with file:
             absent = [name for name in names if name not in file.schema_arrow.names]
             if absent:
                 raise SettingError(
-                    f"--input '{path}' has no column '{absent[0]}', it has "
+                    f"the file '{path}' has no column '{absent[0]}', it has "
                     f"{', '.join(file.schema_arrow.names)}: --field names the column of texts"
                 )
             yield cls(file, names, first)

@@ -34,19 +34,21 @@ class Source:
         """Raise `SettingError` for a file that cannot be read, or has another format."""
         if self.format not in FORMATS:
             raise SettingError(
-                f"--input '{self.path}' ends with '{self.path.suffix}', expected one of "
+                f"the file '{self.path}' ends with '{self.path.suffix}', expected one of "
                 f"{', '.join(FORMATS)}: the ending says how texts are read"
             )
         if self.has_queries and self.format in (".txt", ".csv", ".tsv"):
             raise SettingError(
-                f"--input '{self.path}' has texts and no query is given: give QUERY, or a "
+                f"the file '{self.path}' has texts and no query is given: give QUERY, or a "
                 f".jsonl or .parquet file with the fields '{QUERY}' and '{DOCUMENTS}'"
             )
         try:
             with self.path.open("rb"):
                 pass
         except OSError as error:
-            raise SettingError(f"--input '{self.path}' cannot be read: {error.strerror}") from error
+            raise SettingError(
+                f"the file '{self.path}' cannot be read: {error.strerror}"
+            ) from error
 
     def identity(self) -> dict[str, object]:
         """Values that tell the file from another one, wherever it is."""
